@@ -18,12 +18,12 @@ use super::{
 
 /// The time in which a rejection is repeated without a call although the request might pass, in microseconds.
 const HOLD: i128 = 20_000;
-/// After so many failures in a row the store is left alone.
+/// The circuit opens after this many consecutive failures.
 const FAILURES: u32 = 5;
-/// For so long at least after the last of them, and for so long at most.
+/// The circuit stays open for at least the first and at most the second duration after the last failure.
 const PAUSE: (i128, i128) = (50_000, 500_000);
 
-/// So long after it was out of memory a store is expected to be so again.
+/// After an out-of-memory error, the store is expected to return another one for this long.
 const EXPECTED: i128 = 60_000_000;
 
 /// The store that counts.
@@ -31,7 +31,7 @@ const EXPECTED: i128 = 60_000_000;
 pub enum StoreId {
     Main,
     Fallback,
-    /// The one of a limiter, while the main one is out of memory.
+    /// The local store of a limiter, used while the main store is out of memory.
     Local(usize),
 }
 
@@ -45,7 +45,7 @@ pub enum Holder {
 /// Policies of one holder, with a number for each set of them.
 pub type Part = (Holder, usize, Rc<[QuotaPolicy]>);
 
-/// Policies that hold together, and those of each holder: of a team or of the caller.
+/// All policies that apply together, and the policies of each holder: a team or the caller.
 struct Policies {
     all: Vec<QuotaPolicy>,
     parts: Vec<(bool, usize, Rc<[QuotaPolicy]>)>,
@@ -88,7 +88,7 @@ pub struct LimiterState {
 
 /// The decision as the test has seen it.
 pub struct Observed<'a> {
-    /// True if the store was asked.
+    /// Whether the store was called.
     pub is_asked: bool,
     /// `None` for one that was made after its request was cancelled.
     pub decision: Option<&'a Decision>,
@@ -98,7 +98,7 @@ pub struct Observed<'a> {
 #[derive(Debug)]
 pub struct Decided {
     pub outcome: Outcome,
-    /// The policies that it is about, and what is told of them.
+    /// The policies of the decision, and the expected values for each.
     pub policies: Vec<QuotaPolicy>,
     pub told: Vec<Told>,
     pub charge: Option<Charge>,
@@ -133,7 +133,7 @@ impl Charge {
         }
     }
 
-    /// True if more is charged than was asked for.
+    /// Returns `true` if more is charged than was requested.
     pub fn is_late(&self) -> bool {
         self.request.cost > self.asked.cost || self.request.tokens > self.asked.tokens
     }
@@ -217,7 +217,7 @@ impl Model {
             .zip(parts)
             .filter(|(_, part): &(bool, Rc<[_]>)| !part.is_empty());
         let parts: Vec<_> = parts.map(|(team, part)| (team, self.set(&part), part)).collect();
-        // Decisions and fields have those of one holder together.
+        // Decisions and fields list the policies of each holder together.
         let all = parts.iter().flat_map(|(.., part)| part.iter().cloned()).collect();
         let policies = Rc::new(Policies { all, parts });
         self.policies
@@ -360,7 +360,7 @@ impl Model {
                 state.failures = 0;
                 return Ok(Some(StoreId::Main));
             }
-            // It has answered, and rejects those who are exhausted.
+            // The store responded, and still rejects exhausted callers.
             Some(_) if seen.is_asked && is_full => state.failures = 0,
             Some(_) if seen.is_asked => {
                 state.failures += 1;
@@ -486,7 +486,8 @@ impl Model {
                 let is_queue = matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. });
                 prop_assert!(told.is_violated && policy.window().is_some() && !policy.is_shadow() && !is_queue);
                 prop_assert!(known.is_violated || is_held, "{:?} would pass {:?}", request, policy);
-                // A log does not say which of its requests a larger cost waits for, and other charges make all later.
+                // A log does not report which of its requests delays a larger cost, and other charges lengthen every
+                // wait.
                 let is_log = policy.algorithm() == Algorithm::SlidingWindowLog;
                 let is_same = !is_held && !is_log && !self.changed.contains(holder);
                 if is_same {
@@ -503,7 +504,7 @@ impl Model {
         Ok(told)
     }
 
-    /// A handler says what was used.
+    /// Applies the usage that a handler reports.
     pub fn report(&mut self, charge: &mut Charge, report: Report) {
         if !charge.has_tokens || !charge.is_counted {
             return;
@@ -536,7 +537,7 @@ impl Model {
         self.change(charge, to, Progress::Ongoing);
     }
 
-    /// The work is over, in whatever way.
+    /// Settles the charge of a request that has ended in any way.
     pub fn end(&mut self, mut charge: Charge) {
         let (to, progress) = match charge.is_unserved {
             true => {
@@ -624,7 +625,7 @@ impl Model {
         left.collect()
     }
 
-    /// Units of a caller's charge from elsewhere are given back. Returns `false` if there is nothing that gets any.
+    /// Refunds a caller's charge through the administration API. Returns `false` if no policy is refundable.
     pub fn refund(&mut self, limiter: usize, ask: &Ask, charged_at: Option<i128>) -> bool {
         let Some(policies) = self.policies(limiter, ask.caller, ask.tier) else {
             return false;
@@ -690,7 +691,7 @@ fn same_names<'a>(some: impl Iterator<Item = &'a str>, others: impl Iterator<Ite
     some.collect::<HashSet<_>>() == others.collect::<HashSet<_>>()
 }
 
-/// The policies by name: those of one holder stand together in a decision.
+/// Sorts the policies by name: a decision groups them by holder.
 pub fn sorted(mut verdict: Verdict) -> Verdict {
     verdict.policies.sort_by(|one, other| one.name.cmp(&other.name));
     verdict

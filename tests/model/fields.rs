@@ -52,7 +52,7 @@ impl Answer {
         seen.filter_map(|policy| Some(shown(told(policy)?, policy))).collect()
     }
 
-    /// The wait of a rejected client: never fewer seconds than it is told of a violated policy.
+    /// The wait of a rejected client: at least as many seconds as reported for each violated policy.
     pub fn retry_after(&self) -> Option<u64> {
         let is_violated = |told: &&Told| {
             let policy = self.policies.iter().find(|policy| policy.name() == told.name).unwrap();
@@ -113,7 +113,8 @@ impl Answer {
         }
         let shown = self.shown();
         let requests = shown.iter().filter(|shown| shown.policy.unit() == QuotaUnit::Requests);
-        // The later reset of two that are as close; a closed policy has none, and tells its window.
+        // Of two equally close policies, the one that resets later. A closed policy has no reset and reports its
+        // window.
         let closest = requests.min_by_key(|shown| (shown.remaining, Reverse(shown.reset)))?;
         let reset = closest.reset.or(window(closest.policy))?;
         let (mut remaining, mut told) = (closest.remaining, reset);
@@ -124,7 +125,7 @@ impl Answer {
         Some([closest.policy.quota(), remaining, told])
     }
 
-    /// Compares what a client is told by the only layer in an older dialect.
+    /// Checks the fields of a single layer in an older dialect.
     pub fn check_closest(&self, headers: &HeaderMap) -> Result<(), TestCaseError> {
         let names = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];
         let told = match self.dialect {
@@ -167,8 +168,8 @@ fn shown<'a>(told: &Told, policy: &'a QuotaPolicy) -> Shown<'a> {
 }
 
 impl Lists {
-    /// The fields of an inner layer merged with those of an outer one: of one name the lower number and the later time
-    /// (G4). Nothing says whether two units of a program are the same.
+    /// Merges the fields of an inner and an outer layer: for equal names, the lower number and the later time apply
+    /// (G4). Whether two custom units are the same is unknown.
     pub fn within(mut self, outer: &Answer) -> Self {
         let Self { limits, policies } = outer.lists();
         for (name, new) in limits {

@@ -1,4 +1,4 @@
-//! The handler behind the layers: it reports, fails, hangs, and streams as a step says.
+//! The handler behind the layers: it reports, fails, hangs and streams as specified by a step.
 
 use std::{
     convert::Infallible,
@@ -26,7 +26,7 @@ use super::{
 pub type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
 pub type Service = BoxCloneService<Request<()>, Response<AnyBody>, &'static str>;
 
-/// A request's decisions as it has passed the layers, each with the numbers of questions to the stores by then.
+/// The decisions of a request in the order of the layers, each with the numbers of store calls up to then.
 pub type Passed = Arc<Mutex<Vec<(Decision, [usize; 2])>>>;
 
 /// The part of a request that its handler reads.

@@ -1,9 +1,9 @@
 //! The whole layer against a model: settings, requests and faults by chance.
 //!
-//! The model (`expected`) is written from the documentation. It knows each decision, what is left of every policy, what
-//! clients are told, and what becomes of each charge: actual costs, reports, cancelled requests, permits, refunds, resets,
-//! top-ups, new rules. The algorithms are those of the model of the stores (`tests/redis/model`), which shares no formula with
-//! the crate.
+//! The model (`expected`) is written from the documentation. It predicts each decision, the remaining units of every
+//! policy, the fields that clients receive, and the result of each charge: actual costs, reports, cancelled requests,
+//! permits, refunds, resets, top-ups, new rules. The algorithms come from the model of the stores
+//! (`tests/redis/model`), which shares no formula with the crate.
 //!
 //! Where documents leave room, the model takes what it sees if that is within the room: a rejection that the cache gives
 //! 20 ms too long, and the moment at which the circuit breaker tries again. Not modeled are prefetched units, bytes,

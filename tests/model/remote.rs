@@ -1,4 +1,4 @@
-//! A store in memory that has to be waited for, fails or hangs when a test says so.
+//! A store in memory that behaves like a remote one: asynchronous, and failing or hanging on demand.
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
@@ -31,7 +31,6 @@ impl Remote {
         }))
     }
 
-    /// For how many decisions it was asked.
     pub fn calls(&self) -> usize {
         self.0.calls.load(Ordering::SeqCst)
     }

@@ -1,4 +1,4 @@
-//! The real layers next to the model: each step is taken by both, and whatever can be seen is compared.
+//! The real layers next to the model: both take each step, and everything observable is compared.
 
 use std::{
     collections::HashMap,
@@ -58,7 +58,7 @@ pub struct Scene {
     /// Responses that are not read yet, and the charges of their requests.
     kept: Vec<(AnyBody, Vec<Charge>, Sent)>,
     permits: Vec<(Permit, Option<Charge>)>,
-    /// The wait of the last rejection, and what its client was told.
+    /// The wait of the last rejection, and the whole seconds that the client received.
     wait: (Duration, u64),
 }
 
@@ -227,7 +227,7 @@ impl Scene {
         self.compare_all().await
     }
 
-    /// All work ends, and nothing is held any more.
+    /// Ends all work and checks that nothing is held afterwards.
     pub async fn finish(mut self) -> Check {
         self.take(&Step::Fault(None)).await?;
         while let Some((body, charges, sent)) = self.kept.pop() {
@@ -292,7 +292,7 @@ impl Scene {
                 (None, _) => (None, self.calls()),
             };
             if decision.is_none() && by_now == asked {
-                // It was cancelled before anything was asked.
+                // The request was cancelled before it called a store.
                 self.model.abandoned(setting.limiter, &sent.ask);
                 break;
             }
@@ -355,7 +355,7 @@ impl Scene {
         }
     }
 
-    /// Waits for the response, or drops the request after so many polls.
+    /// Waits for the response, or drops the request after `polls` polls.
     async fn drive<F>(&self, call: F, polls: Option<usize>) -> Seen
     where
         F: Future<Output = Result<Response<AnyBody>, &'static str>>,
@@ -374,7 +374,7 @@ impl Scene {
             yield_now().await;
         }
         drop(call);
-        // Its decision is made all the same, by the deadline.
+        // The decision is made despite the cancellation, no later than its deadline.
         advance(Duration::from_millis(200)).await;
         self.settle_down().await;
         Seen::Cancelled
@@ -417,7 +417,7 @@ impl Scene {
             self.model.begin_response(charge, actual);
             answer.told = self.model.told_after(charge, &answer.told);
         }
-        // The time that is told of such a debt is not exact: a reading does not say when the units of a log leave, and a
+        // The reported time of such a debt is inexact: a reading does not include when the units of a log expire, and a
         // bucket keeps its old rate until the first charge by other rules.
         let is_late = charges.iter().flatten().any(Charge::is_late);
         let mut policies = answers.iter().flat_map(|answer| &answer.policies);
@@ -632,7 +632,7 @@ impl Scene {
         all
     }
 
-    /// Each caller has what the model says, whoever has taken the step.
+    /// Compares the state of every caller with the model, because a step may affect callers other than its own.
     async fn compare_all(&mut self) -> Check {
         for (id, store) in [StoreId::Main, StoreId::Fallback].into_iter().zip(self.memory.clone()) {
             if id == StoreId::Fallback && self.stores[1].calls() == 0 {
@@ -662,7 +662,7 @@ fn with_key(ask: &Ask) -> Ask {
     }
 }
 
-/// Compares what the client is told by all layers, from the outermost to the one that has rejected.
+/// Compares the fields that all layers send, from the outermost to the one that rejected.
 fn check_fields(headers: &HeaderMap, answers: &[Answer], is_rejected: bool) -> Check {
     let lists = answers.iter().rev().fold(Lists::default(), Lists::within);
     if answers

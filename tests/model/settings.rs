@@ -17,7 +17,7 @@ pub struct Setting {
     pub limiters: Vec<LimiterSetting>,
     /// The outermost first.
     pub layers: Vec<LayerSetting>,
-    /// True if the store has to be waited for, as a server has.
+    /// True if the store completes asynchronously, like a remote store.
     pub is_remote: bool,
     pub has_fallback: bool,
 }
@@ -55,7 +55,7 @@ impl Dialect {
     }
 }
 
-/// The same policies for all, or those of the tiers `free` and `premium` beside an unlimited `admin`.
+/// The same policies for all callers, or separate ones for the tiers `free` and `premium` beside an unlimited `admin`.
 #[derive(Clone, Debug)]
 pub enum RuleSet {
     All(Vec<PolicySpec>),
@@ -116,7 +116,7 @@ pub struct PolicySpec {
 }
 
 impl PolicySpec {
-    /// The policy with so many units more, by which a caller is topped up.
+    /// Returns the policy with `topped_up` additional units.
     pub fn policy(&self, topped_up: u64) -> QuotaPolicy {
         let may_be_topped_up = self.unit == Unit::Requests && !self.is_team;
         let more = |number: u64| match may_be_topped_up && self.quota > 0 {

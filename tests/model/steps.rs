@@ -12,7 +12,7 @@ pub enum Step {
         which: usize,
         is_read: bool,
     },
-    /// Asks a limiter without a request.
+    /// Calls a limiter without a request.
     Ask {
         limiter: usize,
         ask: Ask,
@@ -56,10 +56,10 @@ pub enum Step {
 #[derive(Clone, Copy, Debug)]
 pub enum Pass {
     Micros(u64),
-    /// One microsecond less than the last rejection has told.
+    /// One microsecond less than the wait of the last rejection.
     AlmostTheWait,
     TheWait,
-    /// The whole seconds that the client was told.
+    /// The whole seconds in the client's `Retry-After`.
     RetryAfter,
 }
 
@@ -76,7 +76,7 @@ pub enum AskForm {
     Peek,
 }
 
-/// The question whether a caller may use so much.
+/// A charge that a caller requests.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// Without one the request has no key.
@@ -92,7 +92,7 @@ pub struct Sent {
     pub ask: Ask,
     pub is_exempt: bool,
     pub work: Work,
-    /// The request is dropped after so many polls.
+    /// If set, the request is dropped after this many polls.
     pub polls: Option<usize>,
 }
 

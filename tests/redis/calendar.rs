@@ -171,7 +171,7 @@ async fn what_a_request_did_not_use_comes_back_within_its_window_only() {
     }
 }
 
-/// The script is asked by this machine's time first, which is in no window that the server knows.
+/// The first call contains the windows around this machine's time, which do not include the server's time.
 #[tokio::test]
 async fn a_server_on_the_other_side_of_a_border_is_asked_again_with_the_windows_around_its_time() {
     let other = OtherClock::start(moment("2031-03-30T12:00:00Z")).await;
@@ -198,10 +198,11 @@ async fn a_server_on_the_other_side_of_a_border_is_asked_again_with_the_windows_
     // The windows before and after this one are in each call.
     other.set("2031-04-30T21:59:54Z");
     assert_eq!((remaining(&decide(&store, &policy, 1).await), other.calls()), (1, 4));
-    // A server that may stand still until it has left all of them is told more.
+    // Near a window boundary, the call contains more windows, because the server may hang until the current ones have
+    // ended.
     other.set("2031-04-30T21:59:56Z");
     assert_eq!((remaining(&decide(&store, &policy, 1).await), other.calls()), (0, 2));
-    // A fail-over to a server that is years behind.
+    // A failover to a server that is years behind.
     other.set("2019-02-14T00:00:00Z");
     let another = plan([policy.clone()], "bob", 1);
     assert_eq!(

@@ -23,7 +23,7 @@ const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::SlidingWindowLog,
 ];
 
-/// A day that admits its quota at one moment, in each of the ways to count.
+/// A daily policy that admits its whole quota at once, for each algorithm.
 fn each_day(quota: u64) -> Vec<QuotaPolicy> {
     let day = |algorithm| {
         let algorithm = match algorithm {
@@ -157,12 +157,12 @@ async fn a_settlement_of_other_policies_begins_no_block_however_much_is_used_und
             .settle(Settlement::refund(other, ChargeTime::At(caller.clock.now())))
             .await;
         let rejected = caller.store.decide(plan(vec![small.clone()], 5)).await.unwrap();
-        // It says when the units are there, and not that nothing passes for a second.
+        // The rejection reports when the units are available, not that nothing passes for a second.
         assert_eq!(remaining(&rejected), [1], "{:?}", caller.store);
     }
 }
 
-/// L23, D18: what an exhausted caller is told after its rate was raised is true.
+/// L23, D18: the wait that is reported to an exhausted caller is exact after its rate was raised.
 #[tokio::test]
 async fn a_bucket_refills_at_a_raised_rate_from_the_first_rejection_under_it() {
     for algorithm in &ALGORITHMS[..3] {
@@ -219,7 +219,7 @@ fn a_lone_caller_of_a_changed_bucket_that_waits_as_told_is_admitted() {
             let Some(told) = decision.retry_after() else {
                 continue;
             };
-            // Elsewhere it may ask as often as it likes.
+            // A request before the wait has ended must not prolong it.
             let told = told.as_micros() as i64;
             caller.step(told / 3);
             caller.decide(&new, cost).await;
@@ -411,7 +411,7 @@ async fn what_a_request_of_a_calendar_day_has_used_more_does_not_count_on_the_ne
         caller.settle(Settlement::new(&late, 5)).await;
         assert_eq!(caller.left(&day).await, 8, "{:?}", caller.store);
 
-        // The day has ended by the partition's time, which stands still, and has not by the clock.
+        // The day has ended by the partition's time, which does not step back, but not by the clock.
         let last = Timestamp::from_micros(caller.clock.now().as_micros() + 86_400 * SECOND);
         caller.clock.set(last);
         caller.allowed(&day, 2).await;
@@ -422,7 +422,7 @@ async fn what_a_request_of_a_calendar_day_has_used_more_does_not_count_on_the_ne
     }
 }
 
-/// A server of its own, so that its commands can be counted, and a caller of it.
+/// Starts a dedicated server, so that its commands can be counted, and returns it with a caller.
 fn server() -> (RedisServer, Caller) {
     let server = RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(1_700_006_400 * SECOND));
@@ -504,7 +504,7 @@ async fn an_exhausted_caller_stays_rejected_while_no_write_succeeds() {
 /// Makes the server reject writes because it cannot save.
 async fn fail_to_save(server: &RedisServer) {
     server.command(&["CONFIG", "SET", "save", "3600 1"]);
-    // A folder is where the file is to be.
+    // A directory in place of the dump file makes the snapshot fail.
     let directory = server.command(&["CONFIG", "GET", "dir"]);
     let directory = directory.lines().last().unwrap();
     std::fs::create_dir_all(format!("{directory}/dump.rdb/taken")).unwrap();

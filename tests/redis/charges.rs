@@ -1,5 +1,5 @@
-//! Every plan that was sent is charged, however soon its request is cancelled (X34), and units that are given back are
-//! there for the next request.
+//! Every plan that was sent is charged, however soon its request is cancelled (X34), and refunded units are available
+//! to the next request.
 
 #![allow(clippy::disallowed_methods, reason = "a real server is waited for in real time")]
 
@@ -46,7 +46,7 @@ fn clock() -> Clock {
     Clock::manual(Timestamp::from_micros(1_700_010_000_000_000))
 }
 
-/// A policy of which no unit comes back while a test's clock stands still.
+/// A policy that restores no units while a test's clock is stopped.
 fn daily(quota: u64) -> QuotaPolicy {
     QuotaPolicy::per_day("daily", quota).with_algorithm(Algorithm::FixedWindow)
 }
@@ -117,7 +117,7 @@ async fn yields(count: u64) {
     }
 }
 
-/// Sends a request that is cancelled after some time, or never. Returns whether it has asked for anything.
+/// Sends a request that may be cancelled after some time. Returns whether the request has called the store.
 async fn send_and_perhaps_cancel(layer: &RateLimitLayer, number: u64) -> bool {
     let scrambled = scrambled(number);
     let service = service_fn(move |_: Request<()>| async move {
@@ -143,8 +143,8 @@ async fn send_and_perhaps_cancel(layer: &RateLimitLayer, number: u64) -> bool {
     }
 }
 
-/// Sends requests, 1 000 at a time. After each thousand, those that have asked are charged and no other, and no slot is
-/// taken.
+/// Sends requests, 1,000 at a time. After each thousand, exactly the requests that called the store are charged, and no
+/// slot is held.
 async fn assert_that_thousands_are_counted_exactly(thousands: u64, layer: &RateLimitLayer, clock: &Clock) {
     let mut expected = left(layer).await;
     for round in 0..thousands {
@@ -156,7 +156,7 @@ async fn assert_that_thousands_are_counted_exactly(thousands: u64, layer: &RateL
             .count();
         assert!((850..950).contains(&asked), "{asked}");
         expected[0] -= asked as u64;
-        // The rest of a batch is given back after a second.
+        // The unspent remainder of a batch is refunded after a second.
         clock.advance(Duration::from_secs(2));
         until_left(layer, &expected).await;
     }
@@ -202,7 +202,7 @@ async fn requests_that_are_cancelled_while_they_wait_for_a_shared_call_are_charg
         let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
         layer.layer(hello).oneshot(request())
     };
-    // Each is polled once and dropped: only the first few of them have calls of their own.
+    // Each request is polled once and dropped: only the first few of them have separate calls.
     for _ in 0..1_000 {
         assert!(poll_immediate(send()).await.is_none());
     }
@@ -297,7 +297,8 @@ async fn until_count(what: &str, counter: &AtomicUsize, expected: usize) {
     until(what, async || counter.load(Ordering::SeqCst) >= expected).await;
 }
 
-/// Each of 5 000 streams is reset while its decision is under way. That was free, and cost Redis 10 000 calls.
+/// Resets each of 5,000 streams while its decision is in flight. This used to be free for the client, and cost Redis
+/// 10,000 calls.
 #[tokio::test]
 async fn http2_streams_that_are_reset_while_redis_decides_are_charged_and_then_cost_redis_nothing() {
     const AT_ONCE: usize = 50;
@@ -324,7 +325,7 @@ async fn http2_streams_that_are_reset_while_redis_decides_are_charged_and_then_c
         until_count("the streams have come", &seen.came, round * AT_ONCE).await;
         drop(streams);
         until_count("the streams are over", &seen.over, round * AT_ONCE).await;
-        // Only now may Redis be asked.
+        // The gate opens only now, so that all streams are reset before Redis is called.
         gate.send_replace(true);
         if round == 1 {
             until_left(&layer, &[0]).await;
@@ -361,7 +362,7 @@ async fn a_flush_waits_for_the_decision_of_a_cancelled_request_and_its_slot_beco
     assert_eq!(left(&layer).await, [1]);
 }
 
-/// A layer that gives back whatever a request has cost.
+/// A layer that refunds the whole cost of each request.
 fn refunding(store: impl Store, scope: &str, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
     let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(60)))
         .scope(scope)
@@ -388,7 +389,7 @@ async fn rejected(layers: &[RateLimitLayer], user: &str, requests: usize) -> usi
     rejected
 }
 
-/// A quota of one a day, used and given back 2 000 times. 771 were rejected.
+/// Charges and refunds a quota of one a day 2,000 times. Before the fix, 771 requests were rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_given_back_is_there_for_the_next_request() {
     let server = RedisServer::start();
@@ -446,7 +447,7 @@ async fn what_was_given_back_is_there_for_the_next_request_of_each_of_many_users
     }
 }
 
-/// Units that wait in a batch are not lost to those who come behind a refund.
+/// Units that wait in a batch are available to requests that follow a refund.
 #[tokio::test]
 async fn what_was_given_back_is_there_for_the_next_request_also_where_units_are_prefetched() {
     let server = RedisServer::start();

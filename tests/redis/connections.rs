@@ -31,7 +31,7 @@ use tower_quota::{
 };
 
 fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
-    // Every request asks the store, about which these tests are.
+    // These tests count store calls, so no rejection is cached.
     let limiter = Limiter::builder(store).rejection_cache(0);
     RateLimitLayerBuilder::from(limiter.deadline(Duration::from_secs(1)))
         .scope(scope)
@@ -242,7 +242,7 @@ fn commands(server: &RedisServer) -> HashMap<String, usize> {
     counts.collect()
 }
 
-/// So many scripts the server has run.
+/// The number of script calls that the server has run.
 fn scripts(server: &RedisServer) -> usize {
     commands(server).get("evalsha").copied().unwrap_or(0)
 }
@@ -312,7 +312,7 @@ async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_scri
     }
     assert_eq!(served.load(Ordering::SeqCst), 2);
     let (calls, seconds) = (scripts(&server) - before, started.elapsed().as_secs() as usize + 1);
-    // Ten that the address may send ask about the user, too.
+    // The ten requests that the address limit admits also make calls about the user.
     assert!(calls <= 10 + 10 + 2 * seconds, "{calls} calls in {seconds} s");
     let alice = PartitionKey::new("x-user-id", "alice");
     let left = addresses.limiter().caller(&alice).peek().await.unwrap().unwrap();

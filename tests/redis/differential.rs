@@ -1,4 +1,4 @@
-//! The script, the Rust steps and an independent model give the same numbers, whatever is thrown at them.
+//! The script, the Rust steps and an independent model return the same numbers for any sequence of steps.
 
 use std::{collections::HashMap, future::Future, time::Duration};
 
@@ -49,7 +49,7 @@ fn with_algorithm(policy: QuotaPolicy, capacity: Option<u64>, places: u64, algor
     }
 }
 
-/// Windows of a calendar. In Apia, a day is half over when those of the others begin.
+/// Calendar windows. In Apia, a day is half over when the days of the other time zones begin.
 fn dated(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
     let periods = vec![
         CalendarPeriod::Day,
@@ -122,7 +122,7 @@ fn lockouts() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![2 => Just(None), 1 => select(vec![1, 7, 60, 900, 86_400]).prop_map(Some)]
 }
 
-/// A policy that lockouts for so many seconds, if it can.
+/// Adds a lockout of `seconds` seconds, if the policy supports one.
 fn blocking(policy: QuotaPolicy, seconds: Option<u64>) -> QuotaPolicy {
     let blocking = seconds.map(|seconds| policy.clone().with_lockout(Duration::from_secs(seconds)));
     blocking.filter(is_sound).unwrap_or(policy)
@@ -245,7 +245,7 @@ enum Pass {
     Micros(u64),
     /// The clock of a promoted primary may be behind.
     Back(u64),
-    /// One microsecond less than the last rejection has asked to wait.
+    /// One microsecond less than the wait of the last rejection.
     AlmostTheWait,
     TheWait,
 }
@@ -253,17 +253,17 @@ enum Pass {
 #[derive(Clone, Debug)]
 enum Action {
     Acquire(Request),
-    /// As many units as there are, up to those of the request.
+    /// Charges as many units as are available, up to the cost of the request.
     AcquirePartially(Request),
     Forecast(Request),
-    /// Gives back from elsewhere what was charged so many microseconds ago, or at any time.
+    /// Refunds, without the decision, a charge that is `ago` microseconds old or of unknown age.
     GiveBack {
         request: Request,
         ago: Option<u64>,
     },
     Peek,
     Reset,
-    /// Settles the decision that is so many before the newest, among those that may still be settled.
+    /// Settles the decision that is `which` places before the newest, among those that can still be settled.
     Settle {
         which: usize,
         actual: Actual,
@@ -275,7 +275,7 @@ enum Action {
 struct Step {
     pass: Pass,
     partition: u64,
-    /// Which configuration the instance has that is asked.
+    /// The configuration of the instance that is called.
     set: usize,
     action: Action,
 }
@@ -340,7 +340,7 @@ fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..=count)
 }
 
-/// The age of a charge that is given back; `None` if it is unknown.
+/// The age of a refunded charge, or `None` if it is unknown.
 fn agos() -> impl Strategy<Value = Option<u64>> {
     let agos = prop_oneof![
         Just(0),
@@ -403,7 +403,7 @@ impl Pair {
         }
     }
 
-    /// Carries out a step, and returns what the store says if it was asked, after comparing it with the model.
+    /// Runs a step and compares the result with the model. Returns the store's result, if the step calls it.
     async fn take(
         &mut self,
         sets: &[Set],
@@ -485,8 +485,8 @@ impl Pair {
         }
     }
 
-    /// The units that a request is granted for as many, or one that is rejected. Without a model, what the store says is
-    /// compared with the other one.
+    /// Returns the cost of a full request with the same result as the partial one: the granted units, or 1 if nothing
+    /// is granted. Without a model, the two stores are compared with each other.
     fn granted(&mut self, set: (usize, &[QuotaPolicy]), request: Request, now: i128) -> u64 {
         let most = self.model.as_mut().map(|model| model.most(now, set, request));
         most.map_or(request.cost, |most| most.max(request.cost.min(1)))
@@ -521,7 +521,7 @@ struct Set {
 }
 
 impl Set {
-    /// The older one, the newer one, and the older one again as a program has it that was started anew.
+    /// The older policies, the newer ones, and the older ones again as in a program that was restarted.
     fn all([older, newer]: [Vec<QuotaPolicy>; 2]) -> [Self; 3] {
         [older.clone(), newer, older].map(|policies| Self {
             checked: PolicySet::new(policies.clone()).unwrap(),

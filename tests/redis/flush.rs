@@ -28,7 +28,7 @@ const CALLERS: i64 = 100;
 /// Of each caller.
 const REQUESTS: u64 = 2;
 const QUOTA: u64 = 100;
-/// The cost of a request until its response says that it was one.
+/// The cost of a request until its response reports an actual cost of 1.
 const ESTIMATE: u64 = 10;
 
 type Answer = Response<RateLimitBody<Full<Bytes>>>;
@@ -68,7 +68,7 @@ fn runtime() -> Runtime {
         .unwrap()
 }
 
-/// Requests that were decided, and are answered when they are told to.
+/// Decided requests, which respond on a signal.
 struct InProgress {
     requests: Vec<JoinHandle<Answer>>,
     may_end: Arc<Semaphore>,
@@ -237,7 +237,7 @@ fn what_a_runtime_has_left_unsent_is_reported_without_a_runtime_and_sent_in_anot
     let first = Builder::new_current_thread().enable_all().build().unwrap();
     first.block_on(async {
         let answers = InProgress::begin(&layer).await.answer_together().await;
-        // The costs have been settled, the slots are now, and no task runs any more.
+        // The costs are settled already. This settles the slots, after which no task runs.
         layer.limiter().flush(HANG).await.unwrap();
         drop(answers);
     });

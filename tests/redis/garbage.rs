@@ -36,7 +36,7 @@ enum Garbage {
 #[derive(Clone, Debug)]
 enum Member {
     Any(Vec<u8>),
-    /// One that was there, with bytes in the place of others.
+    /// The stored value with some bytes replaced.
     Changed(Index, Vec<(Index, u8)>),
 }
 

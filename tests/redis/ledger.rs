@@ -26,7 +26,7 @@ const START: u64 = 1_700_006_400 * SECOND;
 
 const LARGEST: u64 = 999_999_999_999_999;
 
-/// One caller of one store, on a clock that stands still until it is moved.
+/// One caller of one store, with a manual clock.
 pub(super) struct Caller {
     pub(super) clock: Clock,
     pub(super) store: Arc<dyn Store>,
@@ -74,7 +74,6 @@ impl Caller {
         remaining(&self.decide(policy, 0).await)[0]
     }
 
-    /// Moves the clock by so many microseconds.
     pub(super) fn step(&self, micros: i64) {
         let moved = self.clock.now().as_micros().saturating_add_signed(micros);
         self.clock.set(Timestamp::from_micros(moved));
@@ -127,7 +126,7 @@ async fn a_late_refund_is_lost_only_as_far_as_the_charge_has_come_back_by_itself
     }
 }
 
-/// The units of those who came later are theirs, however much of a charge is given back.
+/// A refund must not return units that were charged by later requests.
 #[test]
 fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
     let charges = (0..=20_u64, 1..=20_u64, 0..90_u64, 0..=20_u64, 0..90_u64, 0..=20_u64);
@@ -167,7 +166,7 @@ fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
     );
 }
 
-/// L22: a log that no policy of the plan names is a key of its own in Redis, which cannot be found without the policy.
+/// L22: a log that the plan does not name is a separate key in Redis, which cannot be found without its policy.
 #[tokio::test]
 async fn a_reset_forgets_all_but_slots_and_logs_that_the_plan_does_not_name_in_both_stores() {
     let log = |name| QuotaPolicy::per_hour(name, 9).with_algorithm(Algorithm::SlidingWindowLog);
@@ -261,14 +260,14 @@ async fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
             caller.settle(Settlement::refund_all(&before)).await;
             let context = format!("{:?}, {:?} after {micros}", caller.store, policy.algorithm());
             assert_eq!(caller.left(&policy).await, left, "{context}");
-            // The charge that was made since is given back.
+            // The charge after the reset is refunded.
             caller.settle(Settlement::refund_all(&after)).await;
             assert_eq!(caller.left(&policy).await, left + 1, "{context}");
         }
     }
 }
 
-/// The same where a log stands beside what is counted with a few numbers, and the reset names the log only.
+/// The same for a log beside a policy that is counted with a few numbers, where the reset names only the log.
 #[tokio::test]
 async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgotten() {
     let log = || per_minute(10, Algorithm::SlidingWindowLog);
@@ -283,8 +282,8 @@ async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgo
     }
 }
 
-/// The client's charge is given back by an administrator, and then by the client itself. Between the two, others charge the
-/// same log: at the same microsecond, later, or by a clock that has stepped back.
+/// An administrator refunds the client's charge, and then the client does. Between the two, others charge the same log:
+/// at the same microsecond, later, or by a clock that has stepped back.
 #[tokio::test]
 async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() {
     let log = per_minute(10, Algorithm::SlidingWindowLog);
@@ -305,7 +304,7 @@ async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() 
             caller.settle(Settlement::refund_all(&twice)).await;
             let context = format!("{:?}, {others} others after {micros}", caller.store);
             assert_eq!(caller.left(&log).await, left, "{context}");
-            // Other requests give back what they have charged.
+            // Other requests can refund their own charges.
             if micros >= -5_000_000 {
                 caller.settle(Settlement::refund_all(&first)).await;
                 assert_eq!(caller.left(&log).await, left + 1, "{context}");
@@ -314,8 +313,8 @@ async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() 
     }
 }
 
-/// An entry that is kept for its number only counts for nothing: neither for the time until a unit is back, nor for that of
-/// the whole quota, nor for the time of the log.
+/// An entry that is kept only for its number must not affect the time until a unit is restored, the time until the
+/// whole quota is restored, or the time of the log.
 #[tokio::test]
 async fn what_was_given_back_to_a_log_leaves_no_trace_in_its_answers() {
     let log = per_minute(10, Algorithm::SlidingWindowLog);
@@ -369,7 +368,7 @@ async fn what_a_store_has_lost_is_not_given_back_later() {
     }
 }
 
-/// It was used, whatever was forgotten before.
+/// The units were used, even if a reset has cleared the counts.
 #[tokio::test]
 async fn a_late_charge_counts_after_a_reset_too() {
     for policy in all_algorithms() {
@@ -445,7 +444,7 @@ async fn a_clock_that_goes_back_and_forth_over_a_border_gives_one_quota_for_each
     }
 }
 
-/// As the documentation for production says: such a step is believed, so that no caller waits for hours.
+/// As documented for production: the store follows such a step back, so that no caller waits for hours.
 #[tokio::test]
 async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs_to_now() {
     for (policy, back) in all_algorithms()
@@ -464,7 +463,7 @@ async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs
     }
 }
 
-/// L4, D18: whatever has happened before, and however far the clock has stepped back.
+/// L4, D18: for any history, and for any step back of the clock.
 #[test]
 fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
     let charges = proptest::collection::vec(
@@ -548,7 +547,7 @@ const OLD_VALUES: [OldValue; 2] = [
     ),
 ];
 
-/// During a roll-out, older instances do not read newer layouts.
+/// During a rollout, older instances cannot read newer layouts.
 #[tokio::test]
 async fn a_value_of_the_previous_layout_is_read_and_keeps_it_until_it_is_gone() {
     const BIRTH: usize = 3;

@@ -50,7 +50,7 @@ async fn use_up(caller: &Caller, policy: &QuotaPolicy) -> Decision {
     caller.allowed(policy, 1).await
 }
 
-/// Each has a lockout of its own, also where policies without one stand between them.
+/// Each policy has its own lockout, even if policies without one are placed between them.
 #[tokio::test]
 async fn of_several_policies_each_has_its_own_block() {
     let per_minute = |name, quota| QuotaPolicy::per_minute(name, quota);
@@ -87,7 +87,7 @@ async fn of_several_policies_each_has_its_own_block() {
     }
 }
 
-/// Until the end to the microsecond, whatever comes meanwhile, also what costs nothing.
+/// The lockout ends exactly on the microsecond, for any requests in the meantime, including ones that cost nothing.
 #[tokio::test]
 async fn the_charge_that_leaves_less_than_a_unit_begins_a_lockout_which_rejections_do_not_lengthen() {
     for policy in blocking() {
@@ -227,7 +227,7 @@ async fn a_cost_that_is_known_late_begins_a_block() {
     }
 }
 
-/// Each algorithm in turn is that of the rules without a lockout; narrow buckets have the smaller script.
+/// The rules without a lockout use each algorithm in turn; narrow buckets use the smaller script.
 #[tokio::test]
 async fn instances_whose_rules_have_no_lockout_or_another_keep_the_one_that_has_begun() {
     for policy in blocking() {
@@ -302,8 +302,8 @@ fn somebody_else() -> PartitionId {
     Scope::new("lockouts").partition(&tower_quota::PartitionKey::new("user", "carol"))
 }
 
-/// Between the charge that begins a lockout and its end, nothing passes unless something was given back or reset, whatever is
-/// charged and asked for.
+/// Between the charge that begins a lockout and its end, nothing passes without a refund or a reset, for any charges
+/// and requests.
 #[test]
 fn nothing_passes_during_a_block() {
     let steps = proptest::collection::vec((0..20_000_000_i64, 0..=4_u64, proptest::option::of(0..6_u64)), 1..60);

@@ -1,5 +1,5 @@
-//! The most work of one call, during which the server does nothing else: what many calls have piled up is worked off in
-//! parts, and meanwhile every number is right. `cargo bench --bench longest_call` has the times.
+//! The most work of one call, which blocks the server: a backlog from many calls is processed in parts, and every
+//! number is right in the meantime. `cargo bench --bench longest_call` has the times.
 
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl Bench {
         Plan::new(self.policies.clone(), alice, cost)
     }
 
-    /// So many requests of both stores, a microsecond apart.
+    /// Sends `requests` requests to both stores, a microsecond apart.
     async fn spend(&self, requests: u64) {
         for _ in 0..requests {
             self.clock.advance(Duration::from_micros(1));
@@ -53,7 +53,7 @@ impl Bench {
         }
     }
 
-    /// A decision of both stores, which say the same.
+    /// Makes a decision in both stores, which must be equal.
     async fn decide(&self, cost: u64) -> [Decision; 2] {
         let decisions = join_all(self.stores.iter().map(|store| store.decide(self.plan(cost)))).await;
         let [memory, redis] = <[_; 2]>::try_from(decisions).unwrap().map(Result::unwrap);

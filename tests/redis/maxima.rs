@@ -28,7 +28,7 @@ const RUNS_IN_REDIS: u32 = 25;
 /// The moment of a request, and its cost.
 #[derive(Clone, Copy, Debug)]
 enum Arrival {
-    /// So many millionths of a window after the last one.
+    /// This many millionths of a window after the previous arrival.
     After(u64, u64),
     /// As soon as it passes, which is the most that one can do.
     AsSoonAsItPasses(u64),
@@ -173,7 +173,7 @@ fn reach(policy: QuotaPolicy, arrivals: &[Arrival], most: u64) {
     }
 }
 
-/// L19: what the documentation says of the default, `q` at once and `q` in each window besides, in any time.
+/// L19: as documented for the default, at most `q` at once plus `q` per window in any interval.
 #[test]
 fn in_any_time_a_token_bucket_lets_no_more_pass_than_its_burst_and_what_its_rate_gives() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -206,7 +206,7 @@ fn in_any_time_a_token_bucket_lets_no_more_pass_than_its_burst_and_what_its_rate
         Ok(())
     });
     result.unwrap();
-    // 7 per second: 7 at one moment, and 13 in the second that begins there.
+    // 7 per second: 7 at once, and 13 in the second that begins then.
     reach(QuotaPolicy::per_second("policy", 7), &[Arrival::After(0, 7)], 7);
     reach(QuotaPolicy::per_second("policy", 7), &greedy(40), 13);
 }
@@ -215,7 +215,6 @@ fn of(algorithm: Algorithm) -> impl Fn(u64, Duration, u64) -> QuotaPolicy {
     move |quota, window, _| QuotaPolicy::new("policy", quota, window).with_algorithm(algorithm)
 }
 
-/// As soon as it passes, so many times.
 fn greedy(times: usize) -> Vec<Arrival> {
     vec![Arrival::AsSoonAsItPasses(1); times]
 }
@@ -280,7 +279,7 @@ fn a_fixed_window_lets_its_quota_pass_between_two_borders() {
 #[test]
 fn a_sliding_window_counter_lets_less_than_twice_its_quota_pass() {
     prove(of(Algorithm::SlidingWindowCounter), |policy, _| 2 * policy.quota() - 1);
-    // A quota in the last microsecond of one window, and then whatever the next has room for as its time goes by.
+    // A whole quota in the last microsecond of one window, and then everything that the next window admits over time.
     let mut arrivals = vec![Arrival::BeforeTheBorder(10)];
     arrivals.extend(greedy(12));
     let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::SlidingWindowCounter);

@@ -23,7 +23,7 @@ use tower_quota::{
     key,
 };
 
-/// Both stores on one clock, and the kinds of partitions, each with policies of its own.
+/// Both stores on one clock, and the kinds of partitions, each with its own policies.
 struct Bench {
     clock: Clock,
     stores: [Arc<dyn Store>; 2],
@@ -33,7 +33,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// Two kinds share their partitions: a user without an address, say.
+    /// Two kinds share their partitions, for example for a user without an address.
     fn new() -> Self {
         Self::of([0, 1, 1, 3])
     }
@@ -105,8 +105,8 @@ async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
     ]
 }
 
-/// One request: what is left before and after, asked of each partition by itself, says whether it had to pass and what
-/// it had to take.
+/// Makes one request. The remaining units before and after it, read from each partition separately, determine whether
+/// it must pass and how many units it must charge.
 async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
     let (mut before, mut is_overdrawn) = (Vec::new(), false);
     for part in parts {
@@ -186,8 +186,8 @@ fn each_partition_is_charged_if_all_of_them_fit_and_none_is_if_one_does_not() {
     for_any(&Bench::new(), 300, steps(40));
 }
 
-/// Entries of a clock that stood later belong to now. Where kinds share a partition, memory applies that to all that
-/// is kept there, and Redis to what is asked about: its logs are keys of their own.
+/// Entries that a later clock has written are moved to the current time. Where kinds share a partition, memory does so
+/// for the whole partition, and Redis only for the policies of the plan, because its logs are separate keys.
 #[test]
 fn with_a_clock_that_steps_back_it_is_the_same() {
     for_any(&Bench::of([0, 1, 2, 3]), 200, steps_back_and_forth(40));
@@ -220,8 +220,8 @@ async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
     }
 }
 
-/// A user who sends a mail to themselves, say. It is charged as if the plan named each policy once, whatever the number
-/// that is left.
+/// For example, users who send mail to themselves. The plan is charged as if it named each policy once, for any number
+/// of remaining units.
 #[tokio::test]
 async fn policies_that_a_plan_names_twice_for_one_partition_are_charged_once() {
     let bench = Bench::new();
@@ -294,7 +294,7 @@ async fn a_reset_forgets_all_partitions_of_a_plan() {
     }
 }
 
-/// A layer with keys that can be read, on a server of its own.
+/// A layer with readable keys, on the given server.
 fn readable(server: &RedisServer) -> RateLimitLayer {
     RateLimitLayerBuilder::from(
         Limiter::builder(RedisStore::new(server.url()).unwrap())

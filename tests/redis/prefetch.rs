@@ -34,7 +34,7 @@ struct Scene {
     store: TestStore,
 }
 
-/// When all is given back that was not spent: it may be spent for a second, and looked for every 50 ms.
+/// After this time, all unspent units are refunded: they may be spent for a second, and are checked every 50 ms.
 const GIVEN_BACK: Duration = Duration::from_millis(1_001);
 
 impl Scene {
@@ -51,7 +51,7 @@ impl Scene {
         layer(self.store.clone(), self.clock.clone(), policies)
     }
 
-    /// Moves the time, and lets the task see it that gives back.
+    /// Advances the clock, and lets the refund task notice.
     async fn advance(&self, time: Duration) {
         self.clock.advance(time);
         pass(Duration::from_millis(101)).await;
@@ -257,7 +257,7 @@ async fn what_is_not_spent_within_a_second_is_given_back_and_the_task_ends() {
     assert_eq!(left(&layers[0]).await, 1_000 - spent as u64);
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 
-    // It goes on as before.
+    // The layer continues as before.
     assert_eq!(allowed(&layers[0], 1_000).await, 1_000 - spent);
 }
 
@@ -404,7 +404,7 @@ async fn a_batch_that_is_taken_while_a_reset_is_under_way_does_not_outlive_it() 
     permits.add_permits(1);
     reset.await.unwrap().unwrap();
 
-    // Units that are spent from now on are charged, and units that are given back were charged.
+    // Units that are spent from now on are charged, and refunded units had been charged.
     let spent = allowed(&layer, 20).await + allowed(&other, 50).await;
     let calls = scene.store.calls();
     assert_eq!(allowed(&layer, 200).await, 200);
@@ -566,7 +566,7 @@ async fn nobody_waits_past_the_deadline_for_a_batch_and_the_failure_mode_holds()
     }
 }
 
-/// L9: also if a request is told too late that it has to ask for itself.
+/// L9: even if a request learns too late that it needs a separate call.
 #[tokio::test(start_paused = true)]
 async fn waiting_for_a_batch_and_asking_alone_end_together_at_the_deadline() {
     let (scene, layer, permits) = waiting_scene().await;
@@ -576,7 +576,7 @@ async fn waiting_for_a_batch_and_asking_alone_end_together_at_the_deadline() {
         async move { join_all((0..10).map(|_| outcome(&layer))).await }
     });
     pass(Duration::from_millis(30)).await;
-    // The batch is void, and the store answers no more.
+    // The batch is void, and the store stops responding.
     layer.limiter().caller("alice").reset().await.unwrap();
     scene.store.set(Timing::Hanging);
     permits.add_permits(1);
@@ -636,7 +636,7 @@ async fn a_fallback_decides_about_each_request_and_not_about_blocks() {
     assert_eq!(shown, 1_000 - 21);
 }
 
-/// A request with an impossible cost does not make the others ask the store again.
+/// A request with an impossible cost does not make the others call the store again.
 #[tokio::test(start_paused = true)]
 async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_batch_alone() {
     for cost in [2_000, 990] {
@@ -650,7 +650,7 @@ async fn a_cost_that_does_not_fit_with_what_is_held_either_leaves_the_batch_alon
         }
         assert_eq!((left(&layer).await, scene.store.settlements()), (before, 0), "{cost}");
         assert_eq!(scene.store.calls(), calls + 1, "{cost}");
-        // The cached rejection does not say how much is left: the next call takes a batch again.
+        // The cached rejection does not contain the remaining units, so the next call fetches a batch again.
         while scene.store.calls() == calls + 1 {
             assert_eq!(outcome(&layer).await, Outcome::Allowed);
         }
@@ -667,7 +667,7 @@ async fn a_request_that_is_rejected_once_the_batch_is_used_up_asks_once() {
     let (layer, other) = (scene.layer([daily(1_000, 16)]), scene.layer([daily(1_000, 16)]));
     assert_eq!(allowed(&layer, 31).await, 31);
     assert_eq!(send(&other, 1_000 - 31).await.outcome(), Outcome::Allowed);
-    // The next batch is rejected to it, and the one after that is none any more.
+    // The next batch is rejected, and the call after that does not request a batch.
     assert_eq!(outcome(&layer).await, Outcome::Rejected);
     let calls = scene.store.calls();
     assert_eq!(outcome(&layer).await, Outcome::Rejected);
@@ -700,7 +700,7 @@ async fn a_rest_counts_towards_the_batch_that_may_be_held() {
     assert_eq!(scene.store.asked(), 16 - 3);
 }
 
-/// Units that have come back by themselves are not given back again, and no other unit is held back.
+/// Units that were restored over time are not refunded again, and no other unit is withheld.
 #[tokio::test(start_paused = true)]
 async fn what_a_bucket_is_given_back_late_is_what_was_not_spent() {
     let scene = Scene::new(Timing::AtOnce);
@@ -893,7 +893,8 @@ proptest! {
         });
     }
 
-    /// With a clock that stands still. What is shown is the same, too, less what is held and was too little for a request.
+    /// With a stopped clock. The remaining units are also the same, except for held units that were too few for a
+    /// request.
     #[test]
     fn an_instance_alone_decides_as_if_each_request_asked_the_store(
         costs in prop_oneof![
@@ -957,7 +958,7 @@ async fn instances_in_parallel_let_exactly_the_quota_of_one_redis_pass() {
     assert_eq!(total, 2_800, "while there is enough, all pass");
     assert!(calls() < 1_400, "{} calls", calls());
 
-    // Units that one instance held are there for another once they are given back.
+    // Units that one instance holds become available to another once they are refunded.
     let end = Instant::now() + Duration::from_secs(20);
     while total < QUOTA && Instant::now() < end {
         let sent = layers().map(|layer| allowed(layer, 100));
@@ -989,7 +990,7 @@ async fn a_flush_gives_back_the_units_that_are_held_and_those_that_are_under_way
     let mut flush = pin!(admin.flush(Duration::from_secs(5)));
     assert!(poll_immediate(&mut flush).await.is_none());
 
-    // Meanwhile nothing more is prefetched.
+    // While the flush is pending, nothing more is prefetched.
     scene.store.set(Timing::AtOnce);
     assert_eq!(outcome(&layer).await, Outcome::Allowed);
     assert_eq!(scene.store.asked(), 1);

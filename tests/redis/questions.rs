@@ -1,5 +1,5 @@
-//! Partial grants, forecasts and units that are given back from elsewhere: in memory and in Redis, also where many ask at
-//! once. That all numbers are right is shown in `differential`.
+//! Partial grants, forecasts and refunds without a decision, in memory and in Redis, also with concurrent calls.
+//! `differential` shows that all numbers are right.
 
 use std::{sync::Arc, time::Duration};
 
@@ -231,7 +231,7 @@ async fn a_refund_from_elsewhere_never_lifts_a_policy_above_its_quota() {
                 .settle(Settlement::refund(plan(1_000), ChargeTime::Now))
                 .await
                 .unwrap();
-            // A leaky bucket keeps its place, and only its holder gives back the slot.
+            // A leaky bucket keeps its place, and only the holder releases the slot.
             let is_leaky = name.starts_with("Leaky");
             let expected = [full[0] - u64::from(is_leaky), 1];
             assert_eq!(left(&**store, plan(1)).await, expected, "{name} in {store:?}");

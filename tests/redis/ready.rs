@@ -206,7 +206,7 @@ async fn decisions_that_take_longer_than_the_deadline_are_a_warning() {
     assert!(warning.contains("longer than the deadline of 10ms"), "{warning}");
 }
 
-/// One slot may stay: that of a decision whose answer was lost with its connection. Nothing renews its lease.
+/// One slot may remain held: the slot of a decision whose reply was lost with its connection. Its lease is not renewed.
 #[tokio::test]
 async fn a_look_that_is_cut_off_releases_the_slots_of_its_decisions() {
     let server = RedisServer::start();

@@ -40,7 +40,7 @@ fn rules(policies: impl IntoIterator<Item = QuotaPolicy>) -> Rules {
 /// The policies of rules number n.
 type PoliciesOf = fn(u64) -> Vec<QuotaPolicy>;
 
-/// Quotas that rise over time, in steps up and down, and always below what is asked for.
+/// Quotas that rise over time, in steps up and down, and always below the demand.
 mod greedy {
     use super::{Algorithm, QuotaPolicy, counted};
 
@@ -79,7 +79,7 @@ fn batches(number: u64) -> Vec<QuotaPolicy> {
 /// One process: its own store, its own memory of rejections, its own batches.
 struct Instance {
     layer: RateLimitLayer,
-    /// The rules that may have come into force so far, and those that have certainly.
+    /// The newest rules that may apply by now, and the newest that certainly apply.
     announced: AtomicU64,
     applied: AtomicU64,
 }
@@ -254,7 +254,7 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     assert!(passed > RELOADS && from_batches > RELOADS, "{passed} {from_batches}");
     let expected = [("slots".to_owned(), 0), ("window".to_owned(), passed)].into();
     until("all slots are given back", async || ample.used().await == expected).await;
-    // The rest of a batch is given back within a second.
+    // The unspent remainder of a batch is refunded within a second.
     let expected = [("window".to_owned(), from_batches)].into();
     until("all batches are given back", async || batches.used().await == expected).await;
 }
@@ -271,14 +271,14 @@ fn rates(number: u64) -> Vec<QuotaPolicy> {
     }
 }
 
-/// Two instances in virtual time, of which one has new rules every 50 ms. The store is asked before each request whether
-/// the rules let it pass: those that hold, those before them.
+/// Two instances in virtual time, one of which gets new rules every 50 ms. Before each request, the store is read to
+/// find out whether the current and the previous rules would admit the request.
 struct Rehearsal {
     clock: Clock,
     store: MemoryStore,
     /// The instance with the old rules, and the one with the new ones.
     layers: [RateLimitLayer; 2],
-    /// Since when both rules let a request pass, whenever they were asked.
+    /// The time since which every reading has shown that both rules admit a request.
     both_since: Option<Timestamp>,
     /// The requests that have passed, that both rules rejected, and that one of them rejected.
     seen: [u64; 3],
@@ -356,7 +356,7 @@ async fn in_30_seconds_of_virtual_time_no_request_is_rejected_that_old_and_new_r
     assert!(rehearsal.seen.iter().all(|seen| *seen > 100), "{:?}", rehearsal.seen);
 }
 
-/// A rejection is remembered, but only for the rules and the caller that it was about.
+/// Rejections are cached, but only for the rules and the caller that they apply to.
 #[tokio::test(start_paused = true)]
 async fn what_administrators_do_takes_effect_at_once_although_rejections_are_remembered() {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
@@ -372,7 +372,7 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     let layer = layer.build().unwrap();
     let (admin, handle) = (layer.limiter(), layer.limiter().rules());
     let alice = PartitionKey::new("x-user-id", USER);
-    // As many as are said pass, and the next two do not, the second of them without a question.
+    // Exactly `count` requests pass. The next two are rejected, the second of them from the cache.
     let assert_passes = async |count: usize| {
         for _ in 0..count {
             assert_eq!(outcome(&layer, USER).await, Outcome::Allowed);
@@ -403,7 +403,7 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
     assert_passes(2).await;
 }
 
-/// In Redis each log is a key of its own, which only the policies name that it is about.
+/// In Redis each log is a separate key, which only its own policies name.
 #[tokio::test]
 async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried() {
     let store = RedisStore::new(shared_server().url()).unwrap();

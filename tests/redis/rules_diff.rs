@@ -1,5 +1,5 @@
-//! The difference of two versions of rules says the truth about counts: what it calls changed is continued by a store, and
-//! what it says starts anew is not.
+//! The difference between two versions of rules is right about counts: a store continues the counts of each policy in a
+//! reported change, and does not continue counts that are reported as reset.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ async fn is_continued(store: &impl Store, old: &QuotaPolicy, new: &QuotaPolicy, 
     remaining(store, new, number).await < unused
 }
 
-/// Returns `true` if the difference says that all counts go on.
+/// Returns `true` if the difference reports that all counts continue.
 fn says_continued(old: &QuotaPolicy, new: &QuotaPolicy) -> bool {
     let diff = RulesDiff::between(&rules(old), &rules(new));
     let kinds: Vec<_> = diff.changes().iter().map(|change| change.kind()).collect();
@@ -142,7 +142,7 @@ async fn a_policy_that_was_closed_goes_on_with_what_it_had_counted_and_the_diffe
     }
 }
 
-/// The most requests that a policy lets pass at one moment.
+/// The most requests that a policy admits at once.
 fn most(policy: &QuotaPolicy) -> u64 {
     let cost = match policy.unit() {
         QuotaUnit::ContentBytes(Direction::Both) => 2,
@@ -167,8 +167,8 @@ async fn side_by_side(store: &impl Store, clock: &Clock, old: &QuotaPolicy, new:
     passed
 }
 
-/// Until all instances have followed, a caller gets the larger quota where the counts go on, and both quotas where they start
-/// anew. No caller gets less than the larger quota, and none more than that.
+/// Until all instances have the new rules, a caller gets the larger quota where the counts continue, and both quotas
+/// where they reset. No caller gets less or more than that.
 async fn quotas_neither_double_nor_vanish(store: impl Store, clock: Clock, stride: usize) {
     let of = |name, quota| policies(name, quota).into_iter().filter(|policy| !policy.is_shadow());
     let (old, new): (Vec<_>, Vec<_>) = (

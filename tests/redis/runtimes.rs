@@ -44,7 +44,7 @@ fn runtime(flavor: fn() -> Builder) -> Runtime {
     flavor().enable_all().build().unwrap()
 }
 
-/// Servers behind proxies, which run in a runtime of their own.
+/// Servers behind proxies. The proxies run in a separate runtime.
 struct Servers {
     builder: RedisStoreBuilder,
     proxies: Vec<Proxy>,
@@ -84,7 +84,7 @@ impl Servers {
         servers
     }
 
-    /// The proxies are those of the sentinels.
+    /// The proxies are in front of the sentinels only.
     fn sentinel() -> Self {
         let sentinels = Sentinels::start();
         let ports: Vec<u16> = sentinels.sentinels.iter().map(RedisServer::port).collect();

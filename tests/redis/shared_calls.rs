@@ -99,7 +99,7 @@ async fn assert_same(sets: [Vec<QuotaPolicy>; 3], moments: Vec<Moment>) -> Resul
         .unwrap();
     let sets = sets.map(|policies| PolicySet::new(policies).unwrap());
     let scope = scope();
-    // A call whose script the server does not have is sent again, after those that were made meanwhile.
+    // A call whose script the server does not have is sent again, after the calls that followed it.
     let nobody = || partition(&scope, usize::MAX);
     let buckets = PolicySet::new([policies().swap_remove(0)]).unwrap();
     for set in sets.iter().chain([&buckets]) {
@@ -128,7 +128,7 @@ fn bucket(quota: u64) -> PolicySet {
     PolicySet::new([QuotaPolicy::per_day("daily", quota)]).unwrap()
 }
 
-/// As many requests at once, each of a caller of its own; how many were let through.
+/// Sends `requests` concurrent requests, each of a different caller. Returns how many are admitted.
 async fn allowed(store: &RedisStore, scope: &str, requests: usize) -> usize {
     let policies = bucket(1);
     let plans = (0..requests).map(|user| Plan::new(policies.clone(), partition(scope, user), 1));
@@ -168,7 +168,7 @@ async fn many_at_once_share_calls_and_few_or_those_that_may_not_do_not() {
     assert_eq!(calls_of_scripts(&server) - before, 1_000);
 }
 
-/// L8: user and address, say. All share one address, whose quota ends first.
+/// L8: for example user and address. All plans share one address, whose quota is exhausted first.
 #[tokio::test]
 async fn plans_of_several_partitions_share_calls_and_charge_all_or_nothing() {
     let (server, scope) = (RedisServer::start(), scope());
@@ -215,7 +215,7 @@ async fn requests_that_are_cancelled_are_charged_and_leave_the_others_their_answ
     let mut answered = 0;
     for round in 0..20 {
         let mut requests: Vec<_> = (0..100).map(|_| ask()).collect();
-        // Polled once, all are under way; then every other one is cancelled.
+        // After one poll, all requests are in flight. Then every other one is cancelled.
         let _ = futures_util::poll!(&mut join_all(&mut requests));
         let kept = requests
             .into_iter()
@@ -226,14 +226,14 @@ async fn requests_that_are_cancelled_are_charged_and_leave_the_others_their_answ
             answered += usize::from(allowed);
         }
     }
-    // Half of the quota, and that of the few that were dropped alone, before they were written.
+    // Half of the quota, and the units of the few requests that were dropped alone, before they were written.
     assert!((200..=240).contains(&answered), "{answered}");
     let left = store.peek(Plan::new(policies, partition(&scope, 0), 1)).await.unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 0);
 }
 
-/// One caller's state is of a kind that the server rejects to touch. The others are rejected with it once, and then no
-/// more.
+/// The server rejects commands on the state of one caller. The others are rejected together with that caller once, and
+/// not again.
 #[tokio::test]
 async fn a_caller_whose_decisions_the_server_rejects_harms_the_others_for_one_call_only() {
     let (server, scope) = (RedisServer::start(), scope());

@@ -16,7 +16,7 @@ use tower_quota::{
     test_util::check_store,
 };
 
-/// A store with a clock of its own, and partitions that no other test uses.
+/// A store with its own clock, and partitions that no other test uses.
 struct Bench {
     store: Arc<dyn Store>,
     clock: Clock,
@@ -89,7 +89,7 @@ impl Bench {
     }
 }
 
-/// A request of so many bytes, of which it says nothing and which are read, and a response.
+/// Sends a request of `sent` bytes without a declared length, whose body is read, and returns a response.
 async fn transfer(
     bench: &Bench,
     policies: &[QuotaPolicy],
@@ -164,7 +164,8 @@ on_every_store! {
         assert_eq!(allowed, 100);
     }
 
-    /// L30: a shadow counts as if it were enforced, settles what it has counted, and goes on when it is enforced.
+    /// L30: a shadow policy counts as if it were enforced, settles what it has counted, and keeps its counts when it is
+    /// enforced.
     async fn a_shadow_rejects_nothing_and_counts_what_it_would_have_let_pass(bench) {
         let log = QuotaPolicy::per_day("log", 2).with_algorithm(Algorithm::SlidingWindowLog);
         let enforced = [DAY, log, QuotaPolicy::concurrent("slots", 1)];
@@ -181,7 +182,7 @@ on_every_store! {
         assert_eq!(would_reject(&third), ["log", "slots"]);
         assert_eq!((third.outcome(), third.retry_after(), third.violated().count()), (Outcome::Allowed, None, 0));
         assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
-        // Those that were not counted give nothing back.
+        // Charges that were not counted refund nothing.
         bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
         bench.store.settle(Settlement::refund_all(&third)).await.unwrap();
         assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
@@ -358,7 +359,7 @@ on_every_store! {
         assert_eq!(bench.remaining(&policies).await, [96, 46, 3]);
     }
 
-    /// All later entries would have to be written anew.
+    /// A refund further back would have to rewrite all later entries.
     async fn a_log_gives_back_what_fewer_than_a_thousand_requests_have_come_behind(bench) {
         let log = [QuotaPolicy::per_hour("log", 5_000).with_algorithm(Algorithm::SlidingWindowLog)];
         for (others, comes_back) in [(999, 3), (1_000, 0)] {
@@ -370,7 +371,7 @@ on_every_store! {
         }
     }
 
-    /// A12: through the layer, whatever the store and the algorithm. What is read is what is charged in the end.
+    /// A12: through the layer, for every store and algorithm. The final charge is the number of bytes that were read.
     async fn bytes_are_charged_as_they_become_known(bench) {
         let algorithms = [
             Algorithm::TokenBucket,
@@ -446,7 +447,7 @@ fn every_algorithm() -> Vec<QuotaPolicy> {
         .collect()
 }
 
-/// L14: nothing stays of a caller who does not come back, whatever has become of the charges.
+/// L14: nothing remains of a caller who does not return, however the charges ended.
 #[tokio::test]
 async fn every_key_expires_however_it_counts() {
     let server = test_kit::RedisServer::start();
@@ -526,12 +527,12 @@ async fn the_keys_of_windows_that_end_together_expire_one_after_the_other() {
     );
     let days = QuotaPolicy::per_calendar_day("day", 9, "Europe/Berlin");
     assert!((300..=620).contains(&lives(days, seconds(600)).await.0));
-    // Buckets are full again at moments of their own.
+    // Buckets fill up at different times, so their keys need no jitter.
     let bucket = QuotaPolicy::per_hour("bucket", 1);
     assert!(lives(bucket, seconds(600)).await.0 <= 20);
 }
 
-/// One entry for each request, whatever it costs, and none that does not count any more.
+/// One entry for each request, for any cost, and no entry that has stopped counting.
 #[tokio::test]
 async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     let server = test_kit::RedisServer::start();
@@ -565,8 +566,8 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     assert_eq!(entries("slots"), before);
 }
 
-/// This holds for all partitions of a plan, also where one of them rejects, and none is ever asked by itself. It does
-/// not hold in a cluster, where each node has a clock of its own, and those behind the one that rejects are not asked.
+/// This applies to all partitions of a plan, even if one of them rejects and none is ever charged alone. It does not
+/// apply to a cluster, where each node has its own clock, and partitions after the rejecting one are not called.
 #[tokio::test]
 async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions() {
     for bench in [Bench::memory("steps back"), Bench::redis("steps back")] {
@@ -593,7 +594,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
     }
 }
 
-/// However often those who charge it take turns.
+/// For any alternation of the plans that charge it.
 #[tokio::test]
 async fn a_key_holds_each_policy_once() {
     let server = test_kit::RedisServer::start();
@@ -602,7 +603,7 @@ async fn a_key_holds_each_policy_once() {
         .into_iter()
         .filter(|it| it.window().is_some())
         .collect();
-    // A few bytes that say what it is, and 26 for each at most.
+    // A header of a few bytes, and at most 26 bytes per policy.
     let most = 8 + 26 * timed.len();
     for count in 1..timed.len() {
         for round in 0..12 {
@@ -620,7 +621,7 @@ async fn a_key_holds_each_policy_once() {
     }
 }
 
-/// A service whose routes have policies of their own for the same callers.
+/// A service whose routes have different policies for the same callers.
 #[tokio::test]
 async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them() {
     let (memory, redis) = (Bench::memory("many policies"), Bench::redis("many policies"));
@@ -630,7 +631,7 @@ async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them()
     for bench in [memory, redis] {
         for number in 0..120 {
             bench.decide(&policy(number), 7_001 + number).await;
-            // Those of the last while are known, however many there were before.
+            // The most recent policies are kept, for any number of earlier ones.
             for known in number.saturating_sub(70)..=number {
                 let left = bench.remaining(&policy(known)).await;
                 assert_eq!(left, [0], "{known} after {number}");

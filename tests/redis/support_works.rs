@@ -1,4 +1,4 @@
-//! The servers and proxies that the other tests rely on do what they say.
+//! The servers and proxies that the other tests rely on work as documented.
 
 use std::{
     env,

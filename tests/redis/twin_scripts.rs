@@ -1,5 +1,5 @@
-//! The script for buckets decides like the one for every algorithm and leaves the same values, whatever others have left
-//! before it; and a server that does not know a script gets it once.
+//! The script for buckets decides like the script for every algorithm and leaves the same values, for any previous
+//! state. A server that does not know a script receives it once.
 
 use std::{
     sync::{
@@ -45,7 +45,7 @@ impl Twins {
         })
     }
 
-    /// Both carry the call out. The reply is that of the first one.
+    /// Runs the call on both servers and returns the reply of the first one.
     fn answer(&self, call: ScriptCall) -> Vec<u8> {
         let mut words = call.words;
         let reply = self.own.command_bytes(&slices(&words));
@@ -248,7 +248,7 @@ async fn step(store: &RedisStore, sets: &[PolicySet; 4], open: &mut Vec<Decision
     }
 }
 
-/// The time goes on by a little or by much, or the clock steps back.
+/// Advances the clock by a little or by much, or steps it back.
 fn pass(clock: &Clock, chance: &mut Chance) {
     let now = clock.now().as_micros();
     let then = match chance.below(12) {
@@ -294,7 +294,7 @@ async fn the_script_for_buckets_agrees_with_the_one_for_every_algorithm_on_repli
     assert!(calls.others > 100, "{}", calls.others);
 }
 
-/// A server that forgets its scripts when it is told, and counts how often it gets one in full.
+/// A server that forgets its scripts on request, and counts how often it receives one in full.
 #[derive(Default)]
 struct Forgetful {
     knows: AtomicBool,

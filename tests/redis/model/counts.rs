@@ -24,7 +24,7 @@ impl Counts {
         self.windows.number(moment)
     }
 
-    /// The count of the window that holds a moment, or of one so many windows before it.
+    /// The count of the window that contains `moment`, or of the one `before` windows earlier.
     pub(super) fn count(&self, moment: i128, before: i128) -> i128 {
         let number = self.number(moment) - before;
         self.counts.get(&number).copied().unwrap_or(0)
@@ -35,7 +35,7 @@ impl Counts {
         self.counts.insert(number, count.max(0));
     }
 
-    /// Forgets all windows but that of now and some before it.
+    /// Drops all windows except the current one and `before` windows before it.
     pub(super) fn pass_to(&mut self, now: i128, before: i128) {
         let oldest = self.number(now) - before;
         self.counts.retain(|number, _| *number >= oldest);

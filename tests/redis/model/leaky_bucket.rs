@@ -32,7 +32,7 @@ impl LeakyBucket {
         self.at = now;
     }
 
-    /// Only the last place can be released: that of a charge after which no request has come.
+    /// Only the last place can be released: the place of a charge that no request has followed.
     pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, after: &Self) {
         let content = self.content(now);
         let left_over = after.content(now.max(charged_at));

@@ -42,7 +42,7 @@ use tower_quota::{Algorithm, QuotaPolicy};
 trait Counter {
     /// Whole units that are left.
     fn left(&self, moment: i128) -> i128;
-    /// Returns `true` if so many units would pass at a moment, provided that no other request comes until then.
+    /// Returns `true` if `cost` units would pass at `moment`, provided that no other request arrives before.
     fn fits(&self, moment: i128, cost: i128) -> bool;
     /// The time for which a request that comes now waits for its turn.
     fn delay(&self, _now: i128) -> i128 {
@@ -50,25 +50,25 @@ trait Counter {
     }
     /// A time in which these units, which are left, may be used.
     fn time_for(&self, now: i128, left: i128) -> i128;
-    /// The time until so many units pass: the first moment, found by trying; `None` if there is none.
+    /// The time until `cost` units pass, found by trying, or `None` if they never pass.
     fn wait(&self, now: i128, cost: i128) -> Option<i128> {
         first_time(|late| self.fits(now + late, cost))
     }
 
-    /// The time until all of it is there; `None` if it is there already, or if the time is unknown.
+    /// The time until the whole quota is available, or `None` if it already is or the time is unknown.
     fn full_after(&self, now: i128) -> Option<i128> {
         (self.used(now) > 0).then(|| first_time(|late| self.used(now + late) == 0))?
     }
 
-    /// The used amount, in parts of units of its own.
+    /// The used amount, in fractions of a unit whose size depends on the algorithm.
     fn used(&self, moment: i128) -> i128;
-    /// Takes it for a request with a number of its own.
+    /// Charges `cost` units for a request, which has a unique number.
     fn take(&mut self, now: i128, cost: i128, request: u64);
-    /// Charges what was used already, in the numbers that it has.
+    /// Charges units that were used already, in the state's current numbers.
     fn take_late(&mut self, now: i128, late: &Late<'_>);
-    /// Something is written now: what is over by now is forgotten.
+    /// Drops what has expired by `now`, because the state is about to be written.
     fn pass_to(&mut self, now: i128);
-    /// Entries of a clock that stood later belong to now.
+    /// Moves entries that a later clock has written to `now`.
     fn step_back(&mut self, now: i128);
     /// The same used units for a policy with other numbers.
     fn adopt(&mut self, policy: &QuotaPolicy);
@@ -156,7 +156,7 @@ impl State {
         }
     }
 
-    /// Returns `true` if its numbers are used, and not those of a policy.
+    /// Returns `true` if the state's own rate applies instead of the policy's.
     fn is_other(&self, now: i128, policy: &QuotaPolicy) -> bool {
         let is_of = match self {
             Self::TokenBucket(state) => state.has_rate_of(policy),
@@ -184,8 +184,7 @@ impl State {
         }
     }
 
-    /// Gives back units that were taken at a moment, when the state was as it was after that. The window has not
-    /// passed since then.
+    /// Refunds units of a charge, which includes its time and the state after it. The window has not passed since then.
     fn give_back(&mut self, now: i128, units: i128, charge: &Charge) {
         let at = charge.at;
         match (self, &charge.after) {
@@ -201,7 +200,7 @@ impl State {
 }
 
 impl State {
-    /// Gives back units of which only the moment of their charge is known.
+    /// Refunds units of a charge of which only the time is known.
     fn give_back_any(&mut self, now: i128, units: i128, policy: &QuotaPolicy, charged_at: i128, latest: i128) {
         match self {
             Self::Lockout(_) | Self::Closed(_) => {}

@@ -14,7 +14,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// One that only asks.
+    /// A request that charges nothing.
     pub const NOTHING: Self = Self {
         cost: 0,
         request_bytes: 0,
@@ -23,8 +23,8 @@ impl Request {
         slots: false,
     };
 
-    /// The units that it takes from a policy. A request that costs nothing takes nothing, every other one a slot and at
-    /// least a byte. Units of the program's own are all tokens.
+    /// The units that this request charges to a policy. A request with cost 0 charges nothing, and every other one a
+    /// slot and at least a byte. All custom units are tokens.
     pub fn cost_for(&self, policy: &QuotaPolicy) -> i128 {
         let (request, response) = (i128::from(self.request_bytes), i128::from(self.response_bytes));
         let most = i128::from(u64::MAX);
@@ -40,7 +40,7 @@ impl Request {
         }
     }
 
-    /// The units that its charge stands for in a policy once it was counted, whatever it costs by then.
+    /// The units that a counted charge represents in a policy, even if its cost has changed since.
     pub fn charge_of(&self, policy: &QuotaPolicy) -> i128 {
         match policy.unit() {
             QuotaUnit::Requests => self.cost.into(),
@@ -51,8 +51,8 @@ impl Request {
 }
 
 impl Request {
-    /// The units that a policy gets back of it. Leaky buckets and closed policies get nothing, and slots are given back
-    /// by their holders.
+    /// The units that a refund of this request returns to a policy. Leaky buckets and closed policies get none, and
+    /// slots are released by their holders.
     pub fn returned_to(&self, policy: &QuotaPolicy) -> i128 {
         let algorithm = policy.algorithm();
         let is_leaky = matches!(
@@ -151,7 +151,8 @@ impl Numbers {
         (used + more).min(most).max(used)
     }
 
-    /// The part of a refund that has not come back by itself since the charge, after which so much was used.
+    /// The part of a refund that has not been restored since the charge. `after_charge` is the used amount right after
+    /// it.
     pub fn refund(&self, units: i128, settling: &Self, after_charge: i128, age: i128) -> i128 {
         let refund = (units * settling.window).min(after_charge - age * settling.rate).max(0);
         if self.is_rate_of(settling) {
@@ -244,7 +245,7 @@ pub fn is_counted_exactly(policy: &QuotaPolicy) -> bool {
     2 * capacity * parts_of_a_unit(rate, window(policy)) < 1 << 53
 }
 
-/// Returns `true` if the used units of one policy become those of another without the rounding of doubles.
+/// Returns `true` if used units convert from one policy to the other without rounding of doubles.
 pub fn is_converted_exactly(from: &QuotaPolicy, to: &QuotaPolicy) -> bool {
     let parts = |policy| parts_of_a_unit(rate_and_capacity(policy).0, window(policy));
     !is_bucket(from) || !is_bucket(to) || parts(from) * parts(to) < 1 << 53

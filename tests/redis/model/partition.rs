@@ -13,9 +13,9 @@ use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
 /// The way in which a store keeps states that do not fit into a few numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kept {
-    /// With the rest: whatever happens to a partition happens to all of it. Slots are held until they are given back.
+    /// With the other states: a partition expires or is evicted as a whole. Slots are held until they are released.
     Together,
-    /// Under keys of their own, that are touched only by plans that name them. Leases last for so many microseconds.
+    /// Under separate keys, which only plans that name them touch. Leases expire after `lease_time` microseconds.
     Apart { lease_time: i128 },
 }
 
@@ -66,7 +66,7 @@ fn is_leaky(policy: &QuotaPolicy) -> bool {
 
 const NO_SET: usize = usize::MAX;
 
-/// For so many microseconds, at most, a clock that stepped back is waited for.
+/// If the clock steps back by at most this many microseconds, time stops until the clock has caught up.
 const PATIENCE: i128 = 5_000_000;
 
 /// Policies share used units if this is equal.
@@ -256,7 +256,7 @@ impl Partition {
         Verdict::expected(clock, told).of_forecast(policies)
     }
 
-    /// The most units, up to those of a request, that pass now.
+    /// The largest number of units that passes now, up to the cost of the request.
     pub fn most(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> u64 {
         let now = self.look(clock, policies);
         let enforced = policies.iter().filter(|policy| !policy.is_shadow());
@@ -287,7 +287,7 @@ impl Partition {
         most
     }
 
-    /// Units are given back of which only the moment of their charge is known.
+    /// Refunds units of a charge of which at most the time is known.
     pub fn give_back(
         &mut self,
         clock: i128,
@@ -373,7 +373,7 @@ impl Partition {
             .map(|((policy, charge), delta)| {
                 let mut state = self.stored(now, receipt.set, policy);
                 let before = state.clone();
-                // Slots are given back at any time, and a calendar looks at the window.
+                // Slots can be released at any time, and calendar policies check the window themselves.
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
                 let is_alive = !state.is_number() || receipt.life == life;
                 if delta > 0 {
@@ -406,8 +406,8 @@ impl Partition {
         self.written = None;
     }
 
-    /// The time of what these policies are about. If the clock has stepped back a little, it is waited for; what it has
-    /// written when it stood later than that belongs to now, also if nothing passes.
+    /// The current time of these policies. If the clock has stepped back a little, time stops until the clock has
+    /// caught up. After a larger step, entries with later times are moved to the current time, even if nothing passes.
     fn look(&mut self, clock: i128, policies: &[QuotaPolicy]) -> i128 {
         let named: Vec<String> = policies.iter().map(identity).collect();
         let logs = self.states.iter().filter_map(|(identity, state)| match state {
@@ -425,7 +425,7 @@ impl Partition {
         now
     }
 
-    /// The life of the numbers that are kept together: another one begins when none of them is used any more.
+    /// The life of the numbers that are stored together. A new life begins when all of them are unused.
     fn life_at(&self, now: i128) -> u64 {
         let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
         if self.states.values().any(is_used) {
@@ -570,11 +570,11 @@ impl Receipt {
         self.request = to;
     }
 
-    /// The units that are charged late, or given back as a negative number.
+    /// The units to charge late, or to refund if negative.
     fn delta(&self, policy: &QuotaPolicy, actual: Actual) -> i128 {
         let charged = self.request.cost_for(policy);
         let actual = match (policy.unit(), actual) {
-            // In whatever way a request ends, it gives its slot back.
+            // A request releases its slot in whichever way it ends.
             (QuotaUnit::ConcurrentRequests, _) | (_, Actual::Unused) => return -charged,
             (QuotaUnit::Requests, Actual::Cost(cost)) => i128::from(cost),
             (QuotaUnit::Requests, Actual::Tokens(_)) => 1,

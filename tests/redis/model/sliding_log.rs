@@ -19,7 +19,7 @@ pub(super) struct SlidingLog {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: i128,
-    /// Tells apart what came at the same moment.
+    /// Distinguishes entries with the same time.
     request: u64,
     units: i128,
 }

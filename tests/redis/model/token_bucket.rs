@@ -28,8 +28,8 @@ impl TokenBucket {
         (self.left + (moment - self.at) * self.numbers.rate).min(self.numbers.capacity)
     }
 
-    /// Units that have come back by themselves are not given back again. At least as many units of the charge are still
-    /// missing as were missing after it, less those that the rate has brought.
+    /// Units that were restored over time are not refunded again. At least as many units of the charge are still
+    /// missing as were missing after it, minus those that the rate has restored.
     pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128, after: &Self) {
         self.pass_to(now);
         let age = (now - charged_at).max(0);

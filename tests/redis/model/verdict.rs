@@ -27,7 +27,7 @@ pub struct Told {
 /// A policy's state and its lockout.
 pub(super) type Known<'a> = (&'a State, &'a Lockout);
 
-/// Until the units are there and the lockout is over.
+/// The time until the units are available and the lockout has ended.
 fn wait((state, lockout): Known<'_>, now: i128, cost: i128) -> Option<i128> {
     let units = match state.get().fits(now, cost) {
         true => 0,
@@ -36,7 +36,7 @@ fn wait((state, lockout): Known<'_>, now: i128, cost: i128) -> Option<i128> {
     Some(units.max(lockout.rest(now)))
 }
 
-/// Until all units are there and the lockout is over.
+/// The time until all units are available and the lockout has ended.
 fn full_after((state, lockout): Known<'_>, now: i128) -> Option<i128> {
     let rest = lockout.rest(now);
     state.get().full_after(now).max((rest > 0).then_some(rest))
@@ -93,7 +93,7 @@ impl Verdict {
         Self { delay: 0, ..self }
     }
 
-    /// From the time of each policy, what it is to be charged, and what it was before and is after that.
+    /// Takes for each policy its time, the units to charge, and the states before and after the charge.
     pub(super) fn expected<'a>(
         clock: i128,
         policies: impl Iterator<Item = (&'a QuotaPolicy, i128, i128, Known<'a>, Known<'a>)>,
@@ -140,7 +140,7 @@ impl Told {
         }
     }
 
-    /// Waits are those of the clock, which may have to catch up first.
+    /// Waits are measured by the clock, which may have to catch up first.
     fn expected(
         policy: &QuotaPolicy,
         cost: i128,

@@ -1,5 +1,5 @@
-//! The windows that a policy counts in, each with a number. Of a calendar, the number is that of the local day, week or
-//! month that a moment has on the wall.
+//! The windows of a policy, each with a number. For a calendar, the number identifies the local day, week or month of a
+//! moment.
 
 use std::{cell::RefCell, collections::HashMap};
 

@@ -1,4 +1,5 @@
-//! Batches that are fetched before the last one is used up: no request of a busy caller waits for a store that is far away.
+//! Batches that are fetched before the previous one is exhausted, so that no request of a busy caller waits for a
+//! distant store.
 
 use std::task::Poll;
 use test_kit::{Mode, Proxy, shared_server};
@@ -13,7 +14,7 @@ const DEADLINE: Duration = Duration::from_millis(250);
 /// For stores that are farther away.
 const PATIENT: Duration = Duration::from_secs(5);
 
-/// Instances with a store that is far away, in the virtual time of tokio.
+/// Instances with a distant store, in Tokio's virtual time.
 struct Fleet {
     clock: Clock,
     store: TestStore,
@@ -26,7 +27,7 @@ impl Fleet {
         Self::far(WAY, INSTANCES, DEADLINE, policies).await
     }
 
-    /// The store is so far away from so many instances.
+    /// Starts `instances` instances, with a latency of `way` to the store in each direction.
     async fn far(
         way: Duration,
         instances: usize,
@@ -112,8 +113,8 @@ async fn no_request_of_a_busy_caller_waits_after_two_round_trips_and_there_are_f
         ] {
             let fleet = Fleet::far(Duration::from_millis(way), INSTANCES, PATIENT, policies).await;
             let first = fleet.send(&ALL, 2).await;
-            // One round trip until the store has answered the first request of an instance, and one until its first batch is
-            // there. A request comes each 5 ms.
+            // Requests wait for one round trip until the store has decided the first request of an instance, and for
+            // another one until the first batch arrives. A request is sent every 5 ms.
             let most = INSTANCES * 2 * (2 * way / 5 + 1) as usize;
             assert!(waited(&first) <= most, "{way}: {}", waited(&first));
             assert_eq!(passed(&first), first.len());
@@ -131,7 +132,7 @@ async fn no_request_of_a_busy_caller_waits_after_two_round_trips_and_there_are_f
     }
 }
 
-/// Sends for five seconds, and returns how many units are held so many milliseconds later.
+/// Sends requests for five seconds, and returns how many units are held after each of the delays.
 async fn held_after(fleet: &Fleet, millis: [u64; 2]) -> [u64; 2] {
     let used = passed(&fleet.send(&[0], 5).await) as u64;
     fleet.store.set(Timing::AtOnce);
@@ -247,7 +248,7 @@ async fn all_of_a_quota_is_used_by_one_instance_while_the_others_are_idle() {
         // More than there is, within the minute.
         let rest = fleet.send(&[0], 12).await;
         total += passed(&rest);
-        // A bucket has filled up meanwhile, by 40 units a second; the last of them was perhaps not asked for yet.
+        // A bucket has been refilled by 40 units a second, of which the last few may not have been requested yet.
         let given = if is_window { 0 } else { 13 * 40 };
         assert!((2_400 + given - 2..=2_400 + given).contains(&total), "{total}");
         // Further requests pass one by one, and wait.
@@ -292,14 +293,14 @@ async fn a_caller_who_stops_leaves_nothing_held_and_no_task() {
     assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
 }
 
-/// An instance in the middle of its load: a batch is there, and the next one is under way.
+/// An instance in the middle of its load: a batch is available, and the next one is in flight.
 async fn busy() -> Fleet {
     let fleet = Fleet::new([window(60_000)]).await;
     fleet.send(&[0], 3).await;
     fleet
 }
 
-/// Sends until the instance has asked for a batch. Returns how many passed without a wait.
+/// Sends requests until the instance requests a batch. Returns how many passed without waiting.
 async fn until_it_asks(fleet: &Fleet) -> usize {
     let calls = fleet.store.calls();
     let mut requests = 0;
@@ -392,7 +393,7 @@ async fn a_batch_that_is_under_way_while_a_window_ends_is_charged_to_one_window_
         for request in join_all(requests).await {
             let (window, answered) = request.unwrap();
             windows[usize::from(window == this)] += 1;
-            // A unit of the window that is over is not spent in the next one; an answer may still be on its way.
+            // Units of the previous window are not spent in the next one, but a response may still be in flight.
             let is_late = window < this && answered.as_micros() / 60_000_000 == this;
             assert!(!is_late || answered.as_micros() % 60_000_000 <= 41_000, "{answered:?}");
         }
@@ -441,7 +442,7 @@ async fn a_reset_while_a_batch_is_under_way_leaves_nothing_of_it() {
     until_it_asks(&fleet).await;
     fleet.layers[0].limiter().caller("alice").reset().await.unwrap();
     pass(Duration::from_millis(1_200)).await;
-    // The call has reached the store after the reset: its units stay charged, and are not given back to it.
+    // The call has reached the store after the reset: its units stay charged and are not refunded.
     let charged = 60_000 - fleet.left().await;
     assert!(charged <= BATCH, "{charged}");
     let settlements = fleet.store.settlements();
@@ -520,11 +521,12 @@ fn bursts() -> impl Strategy<Value = Vec<Burst>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// L11: whatever the load and the distance, at each moment.
+    /// L11: for any load and latency, at any time.
     #[test]
     fn no_window_sees_more_than_its_quota_and_no_unit_is_lost_however_far_the_store_is(
         bursts in bursts(),
-        // A request asks up to three times within its deadline: for a batch, alone, and alone with the rest of a batch.
+        // A request makes up to three calls within its deadline: for a batch, alone, and alone with the remainder of a
+        // batch.
         way in prop_oneof![Just(0_u64), 1..40_u64],
     ) {
         let (quota, batch) = (600, 80);
