@@ -33,7 +33,7 @@ fn allocations_of(fields: ResponseFields, cost: u64) -> usize {
         .policy(QuotaPolicy::per_day("day", 1_000_000))
         .cost(cost)
         .response_fields(fields)
-        // The map of fields has its places already, here and below: they would be needed for any others, too.
+        // The map of fields is preallocated, here and below, because any other fields would need it, too.
         .respond_with(|rejection| {
             let mut response = rejection.to_response();
             response.headers_mut().reserve(16);
@@ -102,7 +102,8 @@ fn bytes_per_partition() -> usize {
     (change.bytes_allocated - change.bytes_deallocated) / store.partitions()
 }
 
-/// Bytes that a decision allocates about two partitions, of which one has so many requests in its window and in progress.
+/// Bytes allocated by a decision about two partitions, one of which has `requests` requests in its window and in
+/// progress.
 fn bytes_of_a_decision_about_two_partitions(requests: u64) -> usize {
     let store = MemoryStore::new();
     let user = PolicySet::new([QuotaPolicy::per_day("user", 100_000)]).unwrap();
@@ -191,7 +192,7 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
         ),
     ] {
         let cost = cost(fields);
-        // The mark that says what the reset means is all that the extensions of such a response hold.
+        // The only extension of such a response is the marker that specifies the meaning of its reset.
         let mark = if name == "legacy" { 2 } else { 0 };
         assert!(
             (1..=2 + mark).contains(&cost[0]) && (1..=2).contains(&cost[1]),

@@ -22,7 +22,7 @@ use tracing::{Instrument, Level, field::Empty, info_span};
 #[path = "telemetry/mistakes.rs"]
 mod mistakes;
 
-/// Sends `requests` requests of a user through the layer and returns the lines that were logged meanwhile.
+/// Sends `requests` requests of a user through the layer and returns the lines that were logged.
 fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
     lines_of_method(layer, Method::GET, requests)
 }
@@ -113,7 +113,7 @@ fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
     );
 }
 
-/// Found with an idle Redis: half of the requests passed uncounted, and all that was told of them was that there were some.
+/// Found with an idle Redis: half of the requests passed uncounted, and the log reported only that there were some.
 #[test]
 fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_many_every_ten_seconds() {
     let clock = Clock::manual(Timestamp::from_micros(1));

@@ -94,7 +94,7 @@ impl fmt::Display for Rounds {
     }
 }
 
-/// A machine that stands still for a moment spoils one round. Rounds that follow each other are compared with each other.
+/// The median, because a brief stall of the machine spoils one round. Consecutive rounds are compared with each other.
 fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<_> = figures.collect();
     figures.sort_by(f64::total_cmp);
@@ -122,7 +122,7 @@ fn rounds(runtime: &Runtime, proxy: &Proxy) -> [Rounds; 3] {
     rounds
 }
 
-/// A service that asks the server for nothing but a reply, and counts those that come after the default deadline.
+/// A service that only sends `PING` to the server, and counts the replies that arrive after the default deadline.
 async fn bare(
     proxy: &Proxy,
     late: Arc<AtomicU64>,

@@ -1,8 +1,8 @@
 //! The figures of `docs/PRODUCTION.md`: what faults cost in real time, measured one after the other. `make outages` runs
-//! it; it is no part of `make test`, because figures say as much about the machine as about the crate.
+//! the program, and `make test` does not, because the figures depend on the machine as much as on the crate.
 //!
-//! It prints one table, and ends with an error if a bound that is wanted is not met. `OUTAGES=quiet,distance` measures
-//! some parts only.
+//! Prints one table, and ends with an error if a required bound is not met. `OUTAGES=quiet,distance` measures only
+//! these parts.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(clippy::disallowed_methods, reason = "these are figures in real time")]

@@ -34,8 +34,8 @@ pub fn measure(runtime: &Runtime, table: &mut Table) {
     });
 }
 
-/// The uncounted requests after a loss: they come one after the other until the instances have healed. A single one
-/// later comes from a busy machine, so the figures of as long a time without a loss stand beside them.
+/// The uncounted requests after a loss. They follow one another until the instances have healed. A busy machine causes
+/// single ones later, so the output also shows the figures of an equally long time without a loss.
 async fn healing(lose: impl AsyncFn(&Scene)) -> (String, bool) {
     let scene = Scene::start().await;
     let load = Load::start(&scene.clients);

@@ -29,7 +29,6 @@ impl Table {
         }
     }
 
-    /// A line about what is going on, and since when.
     pub fn progress(&self, what: &str) {
         eprintln!("{:4.0} s  {what}", self.began.elapsed().as_secs_f64());
     }

@@ -21,7 +21,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(86_400);
 const YEAR: Duration = Duration::from_secs(360 * 86_400);
 
-/// The limits that a request is subject to. The names are those of tiers.
+/// The limits that a request is subject to. The name of a kind is also the name of its tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// A second, a minute and a day.
@@ -94,17 +94,16 @@ impl Caller {
         Self { kind, user }
     }
 
-    /// One of those of a chapter, who did nothing before.
+    /// A caller that sends its first request in this chapter.
     pub const fn of_chapter(kind: Kind, chapter: u64, user: u64) -> Self {
         Self::new(kind, chapter * USERS + user % USERS)
     }
 
-    /// One of those of a chapter with slots.
     pub const fn with_slots(chapter: u64, user: u64) -> Self {
         Self::new(Kind::Slots, chapter * SLOT_USERS + user % SLOT_USERS)
     }
 
-    /// One who uses up a small quota before the fault, and goes on asking.
+    /// A caller that exhausts a small quota before the fault, and continues to send requests.
     pub const fn spender(chapter: u64) -> Self {
         Self::new(Kind::Probe, u64::MAX - chapter)
     }
@@ -136,7 +135,7 @@ impl Caller {
         }
     }
 
-    /// The facts for the checker of histories: only the limits of those who were there before this chapter.
+    /// The facts for the checker of histories. For callers from before this chapter, they only contain the limits.
     pub fn account(self, chapter: u64) -> Account {
         let is_complete = match self.kind {
             Kind::Windows | Kind::Quiet | Kind::Refunds => self.user / USERS == chapter,

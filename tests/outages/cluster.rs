@@ -1,6 +1,6 @@
-//! A cluster of three nodes: one limit over all of them, whatever becomes of nodes and slots.
+//! A cluster of three nodes: one limit across all of them, whichever nodes fail and slots move.
 //!
-//! Real servers in real time. Bounds on time only tell a hang from a wait; how long things take is for benchmarks.
+//! Uses real servers and real time. Time limits only distinguish a hang from a wait; benchmarks measure durations.
 
 #![allow(clippy::disallowed_methods, reason = "a cluster does not follow virtual time")]
 
@@ -43,7 +43,7 @@ fn builder(store: impl Store, scope: &str) -> RateLimitLayerBuilder {
 }
 
 fn hurried_builder(store: impl Store, scope: &str, deadline: Duration) -> RateLimitLayerBuilder {
-    // Every request asks the store, about which these tests are.
+    // These tests need every request to reach the store.
     let limiter = Limiter::builder(store).rejection_cache(0);
     RateLimitLayerBuilder::from(limiter.deadline(deadline))
         .scope(scope)
@@ -75,7 +75,7 @@ fn key_of(partition: PartitionId) -> String {
     format!("quota:{{{}}}", (0..22).map(digit).collect::<String>())
 }
 
-/// So many users, whose names begin with `prefix`, for each of the nodes.
+/// Returns `count` users for each node, whose names begin with `prefix`.
 fn users_by_node(cluster: &RedisCluster, scope: &str, prefix: &str, count: usize) -> Vec<Vec<String>> {
     let mut users = vec![Vec::new(); 3];
     for number in 0.. {
@@ -135,7 +135,7 @@ async fn a_forecast_asks_every_node_and_charges_none_and_each_node_gives_back_it
     let second = plan("forecast", &policies("second"), &users[1], 3);
     assert_eq!(store.decide(second).await.unwrap().outcome(), Outcome::Allowed);
 
-    // The second node rejects, and the third one is asked all the same.
+    // The second node rejects, and the third one is still called.
     let forecast = store.peek(three(6)).await.unwrap();
     let each: Vec<Availability> = forecast.allowances().map(|each| each.availability()).collect();
     assert!(
@@ -179,11 +179,11 @@ async fn on_every_node_a_thousand_at_once_never_pass_more_than_the_limit() {
     }
 }
 
-/// A client of a cluster must not ask any node and wait for a redirection.
+/// A cluster client must not send a call to an arbitrary node and wait for a redirection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_goes_to_the_node_that_has_its_keys() {
     let cluster = RedisCluster::start(3, 0);
-    // One of the nodes says who the others are.
+    // The store discovers the other nodes through one of them.
     let store = RedisStore::cluster([cluster.nodes[1].url()]).unwrap();
     let log = QuotaPolicy::per_day("log", 9).with_algorithm(Algorithm::SlidingWindowLog);
     let policies = [QuotaPolicy::per_day("day", 9), log, QuotaPolicy::concurrent("slots", 9)];
@@ -203,7 +203,7 @@ async fn every_call_goes_to_the_node_that_has_its_keys() {
     }
 }
 
-/// A store that asks partitions one by one, next to one that decides at once.
+/// A store that decides partitions one by one, next to one that decides them at once.
 struct Bench {
     clock: Clock,
     memory: MemoryStore,
@@ -249,7 +249,7 @@ impl Bench {
 
     fn plan(&self, run: u64, parts: &[(usize, u8)], cost: u64) -> Plan {
         let mut parts = parts.iter().map(|(kind, user)| {
-            // Two kinds share their partitions, and so their slot: a user without an address, say.
+            // Two kinds share their partitions, and so their slot, like the keys of a user without an address.
             let group = if *kind == 2 { 1 } else { *kind };
             let key = PartitionKey::new("run", run.to_be_bytes()).and(PartitionKey::new([group as u8], [*user]));
             (self.policies[*kind].clone(), Scope::new("slots").partition(&key))
@@ -260,7 +260,7 @@ impl Bench {
         })
     }
 
-    /// Both keep the same, once the units that a rejection gives back have come back.
+    /// Waits until both stores agree: the refunds of a rejection arrive later.
     async fn compare(&self, run: u64, parts: &[(usize, u8)]) {
         for part in parts {
             let plan = self.plan(run, &[*part], 0);
@@ -344,7 +344,7 @@ fn one_slot_per_call_on_a_single_server_decides_the_same() {
     decides_like_memory(&Bench::new(store));
 }
 
-/// Which partition is asked first, and so what a rejection shows, is the plan's order.
+/// The plan's order determines which partition is decided first, and so what a rejection shows.
 #[tokio::test]
 async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charges_back() {
     let cluster = shared_cluster();
@@ -386,7 +386,8 @@ async fn a_rejection_shows_the_partitions_that_were_asked_and_gives_their_charge
     assert_eq!(remaining(&store, plan(0)).await, [3, 3, 3]);
 }
 
-/// F of the memory and single-server stores holds over slots, too: who holds slots in several places gives all back.
+/// F applies across hash slots, as it does to the memory and single-server stores: a request releases its slots in all
+/// places.
 #[tokio::test]
 async fn concurrent_requests_hold_slots_on_several_nodes_renew_them_and_give_them_back() {
     let cluster = shared_cluster();
@@ -407,7 +408,7 @@ async fn concurrent_requests_hold_slots_on_several_nodes_renew_them_and_give_the
     };
     let held = store.decide(plan(1)).await.unwrap();
     assert_eq!(remaining(&store, plan(0)).await, [1, 1]);
-    // The second place of the second partition is taken: what the first has given comes back.
+    // The second slot of the second partition is acquired, so the slot of the first partition is released.
     let other = store
         .decide(self::plan("held", &policies[1], &users[2], 1))
         .await
@@ -456,7 +457,7 @@ async fn what_one_node_has_granted_is_given_back_when_another_one_fails_or_is_no
         assert!(given_up.is_err(), "{given_up:?}");
         until_remaining(&store, peek.clone(), &[9, 3]).await;
         other.resume();
-        // As on a single server, a charge of unknown outcome stands, and slots are released by name.
+        // As on a single server, a charge with an unknown outcome remains, and slots are released by name.
         until_remaining(&store, second.clone(), &[9 - round, 3]).await;
     }
 }
@@ -642,13 +643,13 @@ async fn slots_that_are_moved_under_load_lose_no_request_and_admit_none_twice() 
         );
         assert_eq!(outcome(&layer, user).await, Outcome::Rejected, "{user}");
     }
-    // A client that is told of a move asks again at once.
+    // A redirected client retries at once.
     let (slot, owner) = last;
     move_slot(&cluster, slot, (owner + 1) % 3, owner);
     assert_eq!(outcome(&layer, users.last().unwrap()).await, Outcome::Rejected);
 }
 
-/// For tests that move slots of their own, once.
+/// For tests that move their own slots, and move them once.
 fn cluster_of_moves() -> &'static RedisCluster {
     static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
     CLUSTER.get_or_init(|| RedisCluster::start(3, 0))
@@ -729,7 +730,7 @@ async fn slots_are_held_while_their_key_is_moved_and_released_afterwards() {
     assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Allowed);
 }
 
-/// The server says `TRYAGAIN` as long as only some keys are there.
+/// The server returns `TRYAGAIN` as long as it has only some of the keys.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_whose_keys_are_apart_is_counted_once_they_are_together() {
     let cluster = cluster_of_moves();
@@ -744,7 +745,7 @@ async fn a_partition_whose_keys_are_apart_is_counted_once_they_are_together() {
     let moving = Move::of(cluster, "apart", &user);
     let keys = moving.keys();
     assert_eq!(keys.len(), 2);
-    // Before version 6.2, Redis counts no errors, but the node to which the key is moved is asked for both.
+    // Redis before version 6.2 does not count errors, but the target of the move receives `ASKING` for both keys.
     let refusals = || -> u64 {
         let count = |node: &RedisServer| {
             let stats = node.command(&["INFO", "all"]);
@@ -840,8 +841,8 @@ impl Lost {
         }
     }
 
-    /// While the node is lost and its circuit open: whoever is on another node is limited, and the others pass without
-    /// waiting, even if they would be let wait for long.
+    /// While the node is lost and its circuit is open, users of other nodes are limited. The others pass without
+    /// waiting, even if a long wait is allowed.
     async fn assert_contained(&self, layer: &RateLimitLayer) {
         until("the circuit of the lost node is open", || async {
             outcome(layer, &self.of_lost[0]).await == Outcome::FailedOpen
@@ -978,11 +979,11 @@ async fn requests_that_are_given_up_say_nothing_against_the_node_that_has_not_an
         cluster.nodes[0].resume();
         assert_ne!(outcome(&layer, &users[0]).await, Outcome::FailedOpen, "round {round}");
     }
-    // One to each node asks for this.
+    // One connection to each node runs this command.
     assert_eq!(connections(&cluster), before + 3, "no connection was given up");
 }
 
-/// Connections that the nodes have accepted so far.
+/// The total number of connections that the nodes have accepted.
 fn connections(cluster: &RedisCluster) -> usize {
     let accepted = cluster.nodes.iter().map(|node| {
         let stats = node.command(&["INFO", "stats"]);

@@ -1,4 +1,4 @@
-//! The server answers, but has forgotten, is full, is another one by now or knows us no more.
+//! The server responds, but has lost data or scripts, is full, has been replaced, or rejects our credentials.
 
 use super::{fault::Fault, scenario::run};
 

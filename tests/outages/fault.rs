@@ -5,19 +5,19 @@ use std::time::Duration;
 /// The severity of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The store goes on deciding: only deadlines may be missed.
+    /// The store continues to decide; only deadlines may be missed.
     DecidesOn,
-    /// Connections are lost. Requests whose call was under way may not be decided; the next ones are.
+    /// Connections are lost. Requests with a call in flight may not be decided; the next requests are.
     LosesWhatWasUnderWay,
     /// Deadlines are missed while it lasts.
     SomeUndecided,
-    /// Circuits open: requests go on without the store being asked.
+    /// Circuits open: requests pass without a store call.
     CircuitOpens,
-    /// Requests are not decided, and each of them asks: the fault is not one of the store.
+    /// Requests are not decided, and each of them calls the store, because the store itself is not at fault.
     Rejects,
     /// Deadlines may be missed, but the store is not taken for unavailable.
     StaysClosed,
-    /// Requests are not decided whose replies were lost; connections may end, and circuits may open.
+    /// Requests whose replies were lost are not decided; connections may end, and circuits may open.
     LosesReplies,
 }
 
@@ -28,7 +28,7 @@ pub const FOR: Duration = Duration::from_millis(1_500);
 pub enum Fault {
     /// The server is killed, and comes back with nothing.
     KilledAndEmpty,
-    /// The server's process is stopped, and goes on.
+    /// The server's process is stopped, and later resumed.
     Stopped,
     /// A command that takes a quarter of a second, again and again.
     Blocked,
@@ -38,9 +38,9 @@ pub enum Fault {
     ClientPauseWrite,
     /// `CLIENT KILL`, again and again.
     ClientsKilled,
-    /// So much later each way.
+    /// Adds this delay in each direction.
     Delayed(Duration),
-    /// Later each way by something between the two.
+    /// Adds a delay between these two in each direction.
     Jittered(Duration, Duration),
     Cut,
     CutInsideReplies,
@@ -132,7 +132,7 @@ impl Fault {
     /// The number of times that the server loses its data.
     pub fn losses(self) -> u64 {
         match self {
-            // It gets what another server has, which is nothing of this.
+            // `Loading` replaces the data with the unrelated data of another server.
             Self::KilledAndEmpty | Self::Loading => 1,
             Self::FlushAll => u64::from(FLUSHES),
             _ => 0,
@@ -143,7 +143,7 @@ impl Fault {
     pub fn most_attempts_in_a_second(self) -> usize {
         match self {
             Self::Cut | Self::Reset => STEADY + 2 * CUTS as usize,
-            // The latter by itself, as often as so many bytes have come.
+            // `CutInsideReplies` cuts by itself, each time a number of bytes has arrived.
             Self::ClientsKilled | Self::CutInsideReplies => STEADY + 2 * KILLS as usize,
             // Five failures in a row open the circuit, with two attempts each.
             Self::KilledAndEmpty | Self::Rejected | Self::OneInstanceAlone | Self::WrongPassword | Self::Full => {
@@ -155,7 +155,7 @@ impl Fault {
     }
 }
 
-/// A trial every quarter to half of a second, with two attempts each, and those of the task that settles.
+/// A probe call every quarter to half second, with two attempts each, and the attempts of the task that settles.
 pub const STEADY: usize = 12;
 
 pub const CUTS: u32 = 6;

@@ -1,6 +1,6 @@
 //! Redis that is unavailable, slow, wrong or hostile: no request is lost, none hangs, and limits hold again afterwards.
 //!
-//! Real servers in real time. Bounds on time only tell a hang from a wait; how long things take is for benchmarks.
+//! Uses real servers and real time. Time limits only distinguish a hang from a wait; benchmarks measure durations.
 
 #![allow(
     clippy::disallowed_methods,
@@ -48,7 +48,7 @@ fn store(url: &str) -> RedisStore {
     RedisStore::builder(url).connection_timeout(PATIENCE).build().unwrap()
 }
 
-/// Every request asks the store, about which these tests are.
+/// These tests need every request to reach the store.
 fn limiter(store: RedisStore) -> LimiterBuilder {
     Limiter::builder(store).rejection_cache(0).deadline(PATIENCE)
 }
@@ -110,7 +110,7 @@ async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -
         .unwrap_or_else(|_| panic!("still not so: {what}"));
 }
 
-/// Waits until the store decides again, asking as a user of its own.
+/// Waits until the store decides again, using a separate user.
 async fn until_decided(layer: &RateLimitLayer) {
     eventually("the store decides", || async {
         ask(layer, u64::MAX).await.1 != Outcome::FailedOpen
@@ -132,7 +132,7 @@ async fn assert_limits_hold(layer: &RateLimitLayer, user: u64) {
     assert_eq!(passed, 5, "{answers:?}");
 }
 
-/// Requests of many users, without pause, until it is stopped. Every one has to be answered with 200 or 429.
+/// Requests of many users, without pause, until stopped. Each response must be 200 or 429.
 struct Load {
     is_over: Arc<AtomicBool>,
     tasks: Vec<JoinHandle<u64>>,
@@ -349,7 +349,7 @@ async fn every_key_expires_when_its_buckets_are_full_again() {
         .trim_start_matches(':')
         .parse()
         .unwrap();
-    // One of five a day comes back after 17 280 s.
+    // With five units a day, one is restored after 17,280 s.
     assert!((17_000_000..=17_280_000).contains(&life), "{life} ms");
 }
 
@@ -526,7 +526,7 @@ async fn whatever_else_listens_at_the_address_no_request_is_lost() {
     }
 }
 
-/// A server that answers with so many numbers that the script would not return, and a store on it.
+/// A server that answers with `numbers` numbers, a count that the script never returns, and a store on it.
 async fn with_numbers(numbers: usize, case: u64) -> (ScriptedServer, RedisStore) {
     const NUMBERS: [u64; 5] = [0, 1, 1_700_000_000_000_000, (1 << 53) - 2, (1 << 53) - 1];
     // A few of all combinations, always the same ones.
@@ -638,7 +638,7 @@ async fn a_rejected_connection_is_told_at_once_and_with_its_reason() {
     }
 }
 
-/// The errors of a store say what is the matter.
+/// The errors of a store identify their cause.
 #[tokio::test]
 async fn errors_are_told_apart() {
     let policies = PolicySet::new([QuotaPolicy::per_day("daily", 5)]).unwrap();

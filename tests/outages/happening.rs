@@ -1,4 +1,4 @@
-//! The way in which each fault begins, goes on for a while, and ends.
+//! How each fault begins, continues and ends.
 
 use std::{
     fs,
@@ -127,7 +127,7 @@ async fn again_and_again(times: u32, act: impl AsyncFn()) {
     }
 }
 
-/// The same for connections, which are there again before they are lost again.
+/// Like [`again_and_again`] for connections, which recover before they are lost again.
 async fn losing(scene: &Scene, times: u32, act: impl AsyncFn()) {
     again_and_again(times, async || {
         scene.until_decided().await;
@@ -140,8 +140,8 @@ async fn passing(scene: &Scene, mode: Mode) {
     while_it_lasts(|| scene.set_mode(mode), || scene.set_mode(Mode::Forward)).await;
 }
 
-/// Stands in for `DEBUG SLEEP`, which servers do not allow any more, and for a `KEYS *` too many. A script cannot wait:
-/// since Redis 7.2 the time of a script is the time of its start.
+/// Simulates `DEBUG SLEEP`, which recent servers reject, and a slow `KEYS *`. A script cannot wait: since Redis 7.2,
+/// the time within a script is the time of its start.
 fn stand_still(server: &RedisServer) {
     server.pause();
     thread::sleep(Duration::from_millis(250));
@@ -211,7 +211,7 @@ fn dump_file(server: &RedisServer) -> PathBuf {
     PathBuf::from(line("dir")).join(line("dbfilename"))
 }
 
-/// The server takes over the data of another one, slowly, and answers `LOADING` meanwhile.
+/// The server slowly loads the data of another one, and answers `LOADING` until it has finished.
 async fn loading(scene: &Scene) {
     let other = block_in_place(RedisServer::start);
     let set = |key: u64| _ = other.command(&["SET", &format!("other:{key}"), &"x".repeat(1_000)]);
@@ -258,7 +258,7 @@ fn connections_to_the_last(server: &RedisServer) -> Vec<TcpStream> {
     loop {
         let mut other = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
         other.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        // One too many is told so at once; the others are not told anything.
+        // A connection beyond the limit gets an error at once; the others receive nothing.
         if other.read(&mut [0; 64]).is_ok() {
             return others;
         }
@@ -266,7 +266,7 @@ fn connections_to_the_last(server: &RedisServer) -> Vec<TcpStream> {
     }
 }
 
-/// So many senders without a pause that the process cannot do everything within a deadline.
+/// Senders without a pause, too many for the process to do everything within a deadline.
 async fn starved(scene: &Scene) {
     let (until, chapter) = (Instant::now() + FOR, scene.record.chapter());
     let crowd = scene

@@ -1,4 +1,4 @@
-//! The scene of a scenario: a Redis of its own, several instances, a proxy between it and each of them.
+//! The scene of a scenario: a private Redis server, several instances, and a proxy in front of Redis for each instance.
 
 use std::{
     ops::Range,
@@ -25,10 +25,10 @@ use super::{
 
 const INSTANCES: usize = 3;
 
-/// The time after which the machine counts as too busy for the usual deadline: what asks from then on waits longer.
+/// The time after which the machine counts as too busy for the usual deadline. Later requests wait longer.
 const BUSY_AFTER: Duration = Duration::from_secs(3);
 
-/// An ACL user with all that the documentation asks for.
+/// The permissions that the documentation requires of an ACL user.
 const PERMISSIONS: &str = "+eval +evalsha +time +get +set +setrange +del +zadd +zcard +zcount +zrange +zrangebyscore \
                            +zrank +zrem +zremrangebyrank +pexpire +unlink";
 
@@ -53,7 +53,7 @@ pub struct Cancelled {
 }
 
 impl Cancelled {
-    /// Each is charged once, unless the store could not be asked in time.
+    /// Each request is charged once, unless the store could not be called in time.
     pub fn are_charged(self) -> bool {
         let least = self.asked.saturating_sub(self.unanswered);
         self.asked > 0 && (least..=self.asked).contains(&self.charged)
@@ -75,7 +75,7 @@ impl Resources {
 }
 
 impl Scene {
-    /// Instances that are connected, as a user whom the server can be told to forget.
+    /// Starts connected instances that authenticate as a user that can be deleted on the server.
     pub async fn start() -> Self {
         let scene = Self::with_server_down().await;
         scene.restart();
@@ -83,7 +83,7 @@ impl Scene {
         scene
     }
 
-    /// The same while there is no server yet.
+    /// Like [`Self::start`], before the server runs.
     pub async fn with_server_down() -> Self {
         let server = block_in_place(RedisServer::start);
         let has_users = block_in_place(|| server.has_users());
@@ -178,8 +178,8 @@ impl Scene {
         join_all(self.proxies.iter().map(Proxy::reset)).await;
     }
 
-    /// Asks as a new caller until every answer is a decision; then exactly the quota has passed. What was allowed is never
-    /// more than the quota.
+    /// Sends requests as a new caller until every answer is a decision; then exactly the quota has passed. The number
+    /// of allowed requests never exceeds the quota.
     pub async fn until_limits_hold(&self) {
         let start = Stopwatch::start();
         loop {
@@ -205,8 +205,8 @@ impl Scene {
         }
     }
 
-    /// Closes a chapter and compares what the server says with what was answered. Each decision is charged once, and a
-    /// call that was cancelled at most once. Used units stay used, unless the server has lost its data `losses` times.
+    /// Closes a chapter and compares the server's state with the answers. Each decision is charged once, and a
+    /// cancelled call at most once. Used units stay used, unless the server has lost its data `losses` times.
     pub async fn close_chapter(&self, losses: u64) {
         let chapter = self.record.chapter();
         self.record.check_history();
@@ -215,7 +215,7 @@ impl Scene {
         let caller = Caller::new(Kind::Ledger, chapter);
         let mut last = (0, Counts::default());
         let is_right = async || {
-            // The last requests may be under way.
+            // The last requests may be in flight.
             let used = LEDGER - self.remaining(caller).await;
             let seen = self.record.of(caller);
             last = (used, seen);
@@ -235,8 +235,8 @@ impl Scene {
         self.record.has_lost(Lost::Everything, start, None);
     }
 
-    /// Sends requests whose callers are gone within two milliseconds, for so long. Returns how many of them have asked
-    /// the store, how many of these it may have left without a decision, and how many were charged.
+    /// Sends requests that are cancelled within two milliseconds, for `time`. Returns how many of them called the
+    /// store, how many of these the store may have left undecided, and how many were charged.
     pub async fn cancel_requests(&self, time: Duration) -> Cancelled {
         let unanswered = self.record.all_unanswered();
         let caller = Caller::new(Kind::Ledger, u64::MAX - self.probes.fetch_add(1, Ordering::Relaxed));
@@ -255,7 +255,7 @@ impl Scene {
             unanswered: self.record.all_unanswered() - unanswered,
             charged: LEDGER - self.remaining(caller).await,
         };
-        // Those that the store has not answered need not be charged, and the others are, sooner or later.
+        // Requests without an answer of the store need not be charged, and the others eventually are.
         let all_are_charged = async || cancelled().await.charged == asked;
         if timeout(HANG / 10, until(all_are_charged)).await.is_err() {
             let _ = timeout(HANG, until(async || cancelled().await.are_charged())).await;
@@ -293,7 +293,7 @@ impl Scene {
         remaining
     }
 
-    /// When nothing is going on.
+    /// Waits until the numbers are stable.
     pub async fn resources(&self) -> Resources {
         let mut last = self.resources_now();
         eventually("nothing is going on", async || {
@@ -308,7 +308,6 @@ impl Scene {
     pub fn resources_now(&self) -> Resources {
         Resources {
             tasks: Handle::current().metrics().num_alive_tasks(),
-            // One of them asks.
             connections: self
                 .command("CLIENT LIST TYPE normal")
                 .lines()

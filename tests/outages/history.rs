@@ -1,8 +1,8 @@
 //! The history of a scenario: every request with its caller, and whether the limits of each caller explain it.
 //!
-//! The check needs neither the server nor the layer, only what each request was told and when, and when the store was
-//! called about it. So it finds what no single answer shows: a caller who was answered with the decision of another one,
-//! a refund that was made twice, a slot that stays held, a charge that a moved key has lost.
+//! The check needs neither the server nor the layer, only the times and answers of each request and of its store call.
+//! So it finds what no single answer shows: a caller that received another caller's decision, a refund that was made
+//! twice, a slot that stays held, a charge that a moved key has lost.
 //!
 //! The moment of a charge is known between two bounds: the call of the store, and its reply. Without a reply, the charge
 //! may have been made or not, until the server can no longer have the call. From that follow two bounds of what is used
@@ -213,7 +213,7 @@ impl Charge {
         self.corrects.unwrap_or(self.from)
     }
 
-    /// The least that the refund has given back: units that have come back by themselves are not refunded.
+    /// The minimum that the refund restores: units that the bucket has already refilled are not refunded.
     fn least_refund(&self, bucket: Bucket) -> f64 {
         let refund = self.refund.and_then(|refund| Some((refund.until?, refund.units)));
         refund.map_or(0.0, |(until, units)| {
@@ -297,8 +297,8 @@ impl OfCaller<'_> {
         })
     }
 
-    /// Returns the first request that was told a wrong number, or that was rejected below the quota. What remains is told
-    /// with the `own` cost of an allowed request: the actual one, if it was known by then.
+    /// Returns the first request with a wrong number, or that was rejected below the quota. The remaining units include
+    /// the `own` cost of an allowed request: the actual cost, if it was known at that time.
     fn wrongly_told(
         &self,
         index: usize,
@@ -443,9 +443,9 @@ fn may_have_lost(losses: &[&Loss], from: Duration, until: Duration) -> bool {
 struct Used<'a> {
     of: &'a OfCaller<'a>,
     bucket: Bucket,
-    /// All that may have been charged, those that were charged for certain last of all first.
+    /// All possible charges, in descending order of `until`.
     by_end: Vec<Charge>,
-    /// All that was charged for certain, those whose calls were made last first.
+    /// All certain charges, in descending order of `from`.
     by_start: Vec<Charge>,
     /// For each of `by_start`, what refunds of earlier charges may take from later ones.
     taken: Vec<f64>,
@@ -518,8 +518,8 @@ impl<'a> Used<'a> {
         least
     }
 
-    /// From the moment on at which all of the quota was there, what is used is at most what was charged since then and has
-    /// not come back. That moment is not known, so it is the worst.
+    /// Since the last moment at which the full quota was available, the used units are at most the units charged since
+    /// then and not restored. That moment is unknown, so the worst case is used.
     fn most(&self, decided: Decided) -> f64 {
         let hold = if decided.is_cached { HOLD } else { Duration::ZERO };
         let may_count = |charge: &&Charge| charge.request != decided.request && charge.from < decided.until;
@@ -547,7 +547,7 @@ impl<'a> Used<'a> {
             let call = event.call.filter(|call| (since..decided.until).contains(&call.asked));
             let is_counted = match call.and_then(|call| call.ended) {
                 Some((at, Answer::Rejected)) => at >= since,
-                // The instance counts it no longer once the error is there.
+                // The instance stops counting the request when the error arrives.
                 Some((at, Answer::Unsent)) => at >= decided.from,
                 Some((_, Answer::Allowed | Answer::Lost)) | None => false,
             };
@@ -557,7 +557,7 @@ impl<'a> Used<'a> {
         (expected as u64 * self.of.account.cost) as f64
     }
 
-    /// The refunds, until a moment, of charges that the server may have lost: these refunds are made all the same.
+    /// The refunds, until a moment, of charges that the server may have lost. Such refunds are made anyway.
     fn stray_refunds(&self, losses: &[&Loss], until: Duration) -> impl Iterator<Item = (Duration, u64)> {
         // A server that has lost everything recognizes them.
         let tails = losses.iter().filter(|loss| loss.lost != Lost::Everything);
@@ -568,7 +568,7 @@ impl<'a> Used<'a> {
         refunds.map(|refund| (refund.from, refund.units))
     }
 
-    /// Returns the first time in which more was admitted than the bucket holds and gets back meanwhile.
+    /// Returns the first interval in which more was admitted than the bucket's capacity and refill.
     fn too_many(&self) -> Option<String> {
         let charged: u64 = self.by_start.iter().map(|charge| charge.units).sum();
         if charged <= self.bucket.quota {

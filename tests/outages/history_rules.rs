@@ -63,12 +63,11 @@ fn lost(millis: u64) -> Event {
     event(millis, Fate::Undecided, Some(Answer::Lost))
 }
 
-/// The same request of another caller.
 fn idle(event: Event) -> Event {
     Event { caller: IDLE, ..event }
 }
 
-/// The same request with an actual cost. For a caller with a slot, this is the end of the request.
+/// Adds a settlement to the request. For a caller with a slot, this is the end of the request.
 fn settled(event: Event, millis: u64, actual: u64, is_acknowledged: bool) -> Event {
     let settlement = Settlement {
         asked: ms(millis),
@@ -152,7 +151,6 @@ fn finds(what: &str, account: &Account, history: &History) {
     );
 }
 
-/// The same request without the numbers that it was told.
 fn untold(event: Event) -> Event {
     let remaining = Vec::new();
     Event { remaining, ..event }
@@ -419,7 +417,7 @@ fn a_call_in_flight_excuses_one_charge_until_its_end() {
 
 // Refunds.
 
-/// Requests that cost two each, of which one was given back.
+/// Requests that cost two units each, one of which was refunded.
 fn refunded(is_acknowledged: bool) -> Vec<Event> {
     let one = |n: u64| settled(allowed(n * 20, 9 - n), n * 20 + 5, 1, is_acknowledged);
     (0..5).map(one).collect()

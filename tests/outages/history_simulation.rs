@@ -1,5 +1,5 @@
-//! Histories of a simulated limiter under faults: the checker accepts those of a correct one, and finds the mistakes of
-//! others.
+//! Histories of a simulated limiter under faults. The checker accepts the histories of a correct limiter and finds the
+//! mistakes of others.
 
 use std::{
     cmp::Reverse,
@@ -33,9 +33,9 @@ enum Mistake {
     Forgetting,
     /// A replica that was promoted lacks more than it may.
     LongTail,
-    /// The numbers and the outcome are those of another caller.
+    /// The numbers and the outcome belong to another caller.
     AnswerOfAnother,
-    /// A request that was not sent is charged all the same.
+    /// A request that was not sent is charged anyway.
     ChargedUnsent,
 }
 
@@ -110,7 +110,7 @@ enum Action {
     Send(usize),
     Execute(usize),
     Reply(usize),
-    /// The client does not wait for the reply any longer.
+    /// The client stops waiting for the reply.
     Leave(usize),
     Settle(usize),
     ExecuteSettlement(usize),

@@ -42,11 +42,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Longer than anything here can take unless it hangs.
 pub const HANG: Duration = Duration::from_secs(30);
 
-/// The most requests that each instance has under way, and the pause of each sender.
+/// The most requests in flight per instance, and the pause of each sender.
 const SENDERS: u64 = 6;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The observations of one request on its way.
+/// The observations of one request in flight.
 #[derive(Debug)]
 struct Call {
     entry: Entry,
@@ -88,7 +88,7 @@ thread_local! {
     static DECIDED_ALONE: Cell<Option<Entry>> = const { Cell::new(None) };
 }
 
-/// Nothing is noted of a decision that goes on without its request.
+/// Does nothing for a decision that outlives its request.
 fn note(what: impl FnOnce(&Call)) {
     let _ = CALL.try_with(what);
 }
@@ -150,7 +150,7 @@ impl Store for Watched {
                     note(|call| call.was_unsent.set(true));
                     calling.ended(Answer::Unsent);
                 }
-                // Overloaded says early what a missed deadline would say later.
+                // `Overloaded` reports early what a missed deadline would report later.
                 Err(error) if error.kind() == StoreErrorKind::Overloaded => {}
                 Err(error) => {
                     note(|call| call.store_has_failed.set(true));
@@ -169,7 +169,7 @@ impl Store for Watched {
         let (entry, actual) = settled.expect("each settlement is that of a request");
         self.record.settles(entry, actual);
         let (settling, record) = (self.store.settle(settlement), self.record.clone());
-        // It ends on its own, and the layer does not wait for it.
+        // The task completes on its own, and the layer does not wait for it.
         let settling = tokio::spawn(async move {
             let settled = settling.await;
             record.settled(entry, settled.is_ok());
@@ -191,7 +191,7 @@ impl Store for Watched {
     }
 }
 
-/// One instance of a service: a store of its own, a layer of its own.
+/// One instance of a service, with a separate store and layer.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub layer: RateLimitLayer,
@@ -233,8 +233,8 @@ impl Client {
         }
     }
 
-    /// The same with a deadline that no busy machine misses: a request is decided late rather than not at all, unless its
-    /// connection fails it.
+    /// Uses a deadline that no busy machine misses: a request is decided late rather than not at all, unless its
+    /// connection fails.
     pub fn patient(&self) -> Self {
         Self {
             layer: layer(self.store.clone(), PATIENCE),
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Sends a request and checks whatever has to hold for every one, whatever happens to Redis.
+    /// Sends a request and checks what must be true of every request during any fault of Redis.
     pub async fn ask(&self, caller: Caller) -> Outcome {
         let (entry, asked) = (self.record.begin(self.instance, caller), Stopwatch::start());
         let asking = CALL.scope(Call::new(entry), self.send(caller, asked));
@@ -254,7 +254,7 @@ impl Client {
         outcome
     }
 
-    /// Sends a request whose caller is gone after this time, and says whether the store was asked.
+    /// Sends a request that is cancelled after `after`, and returns whether the store was called.
     pub async fn cancel(&self, caller: Caller, after: Duration) -> bool {
         let entry = self.record.begin(self.instance, caller);
         let asking = async {
@@ -307,8 +307,8 @@ impl Client {
     }
 }
 
-/// The remaining units of each policy, if the store has decided, and the policies that have rejected the request. All of
-/// them have to be those of this caller.
+/// The remaining units of each policy, if the store has decided, and the policies that have rejected the request. All
+/// of them must belong to this caller.
 fn told(caller: Caller, decision: &Decision) -> (Vec<u64>, Vec<usize>) {
     if decision.outcome() == Outcome::FailedOpen || decision.is_by_fallback() {
         return (Vec::new(), Vec::new());

@@ -14,8 +14,8 @@ static STALLED_MICROS: AtomicU64 = AtomicU64::new(0);
 
 const NAP: Duration = Duration::from_millis(5);
 
-/// For how long in all, since this process began to look, a thread that wanted to run did not. A thread of its own
-/// finds out, so that a layer which blocks the runtime does not excuse itself.
+/// The total time, since the first call, for which a thread that wanted to run did not. A separate thread measures it,
+/// so that a layer that blocks the runtime is not excused.
 pub fn stalled() -> Duration {
     static WATCHING: OnceLock<()> = OnceLock::new();
     WATCHING.get_or_init(|| {
@@ -60,7 +60,7 @@ pub fn sockets(port: u16) -> usize {
         let mut columns = line.split_whitespace();
         let (local, remote) = (columns.nth(1), columns.next());
         let ends_here = [local, remote].into_iter().flatten().any(|end| end.ends_with(&port));
-        // A socket without an inode belongs to no process any more.
+        // A socket without an inode no longer belongs to a process.
         ends_here && columns.nth(6).is_some_and(|inode| inode != "0")
     };
     table.lines().skip(1).filter(is_held).count()

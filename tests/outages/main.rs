@@ -1,9 +1,9 @@
 //! Faults on purpose: several instances under load, one fault, and what holds during it and afterwards.
 //!
-//! Every scenario has servers of its own and asserts the same, see [`scenario`]: no request fails or hangs, none waits
-//! while the circuit is open, limits hold again, what was let through without being counted is bounded, and nothing is
-//! left over. Real servers in real time, beside other tests: no assertion depends on how long something takes. Bounds
-//! on time are for `make outages`, which runs the same scenarios one after the other (`tests/figures`).
+//! Every scenario has separate servers and makes the same assertions, see [`scenario`]: no request fails or hangs, none
+//! waits while the circuit is open, limits apply again, the number of uncounted requests is bounded, and nothing is
+//! left over. Real servers run in real time, beside other tests, so no assertion depends on how long something takes.
+//! Bounds on time are for `make outages`, which runs the same scenarios one after the other (`tests/figures`).
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(

@@ -8,7 +8,7 @@ use tower_quota::{Outcome, RateLimitLayer, RedisStore};
 
 use super::resolver::{Name, five_a_day, nowhere};
 
-/// Only what cannot be asked fails open here, not what answers late on a busy machine.
+/// Only calls that cannot be sent fail open here, not late answers on a busy machine.
 fn layer(store: RedisStore) -> RateLimitLayer {
     five_a_day(store, Duration::from_secs(10))
 }
@@ -49,7 +49,7 @@ async fn a_name_that_comes_to_mean_another_server_is_followed_when_connections_e
     // The end of a connection that the program has opened shows when it is used.
     until("both connections lead to the new one", || async {
         outcome(&layer, "someone").await;
-        // The one that asks is there, too.
+        // The connection that runs this command is included.
         block_in_place(|| new.command(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count()) == 3
     })
     .await;

@@ -55,12 +55,13 @@ async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
         .unwrap_or_else(|_| panic!("still not so: {what}"));
 }
 
-/// The number of connections of clients that a server has, the one that asks apart.
+/// The number of client connections of a server, except the connection that runs this command.
 fn clients(server: &RedisServer) -> usize {
     server.command(&["CLIENT", "LIST", "TYPE", "normal"]).lines().count() - 1
 }
 
-/// Makes decisions until each connection of the store has carried one: one that the server knows may still be opening.
+/// Makes decisions until each connection of the store has carried one, because a connection that the server lists may
+/// still be opening.
 async fn use_all(store: &RedisStore, server: &RedisServer, connections: usize) {
     eventually("every connection has carried a call", async || {
         let _ = acquire(store, 1_000_000, "opening").await;
@@ -239,7 +240,7 @@ fn a_call_of_which_nothing_was_written_is_sent_although_the_next_connection_ends
     assert!(still.proxy.connections() >= before + 2, "one was rejected");
 }
 
-/// The end of the connection before it says nothing about the server.
+/// The end of the previous connection does not reveal the state of the server.
 #[test]
 fn a_call_for_which_no_other_connection_could_be_opened_says_why() {
     let still = StandStill::new();
@@ -353,12 +354,12 @@ async fn a_settlement_whose_reply_is_anothers_has_failed() {
     assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{error}");
 }
 
-/// Replies of different callers are lost for a while, in any place, while many are under way on few connections.
+/// Replies of different callers are lost for a while, at any position, while many are in flight on few connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn after_bytes_of_replies_are_lost_everybody_gets_decisions_of_its_own() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
-    // Each goes in a call of its own, and many are under way on the connection.
+    // Each decision is a separate call, and many are in flight on the connection.
     let store = RedisStore::builder(proxy.url())
         .connections(1)
         .decisions_per_call(1)
@@ -417,7 +418,7 @@ async fn a_process_that_is_late_reads_what_has_arrived_before_it_calls_a_decisio
     let blocks = layer("blocks", QuotaPolicy::per_day("daily", 1_000).with_prefetch(10));
     assert_eq!(outcome(&alone, "warm").await, Outcome::Allowed);
     for _ in 0..2 {
-        // Some in calls of their own, the others in calls that they share.
+        // Some decisions are separate calls, the others share calls.
         server.command(&["CLIENT", "PAUSE", "1500"]);
         let users: Vec<_> = (0..30).map(|user| user.to_string()).collect();
         let asked = join_all(
@@ -427,7 +428,7 @@ async fn a_process_that_is_late_reads_what_has_arrived_before_it_calls_a_decisio
         );
         let stand_still = async {
             sleep(Duration::from_millis(250)).await;
-            // Redis goes on meanwhile, and the deadline passes.
+            // During this time, Redis resumes and the deadline passes.
             std::thread::sleep(Duration::from_millis(2_250));
         };
         let (outcomes, ()) = tokio::join!(asked, stand_still);

@@ -1,4 +1,4 @@
-//! A quiet service: connections end while nothing is sent, and the next request is decided all the same.
+//! A quiet service: connections end while nothing is sent, and the next request is still decided.
 
 use std::time::Duration;
 
@@ -24,7 +24,8 @@ async fn a_server_that_closes_idle_connections_of_a_quiet_service_costs_no_decis
     rest(&scene, before).await;
 }
 
-/// The same for what stands between: the end of a connection is seen when it comes, not when a request needs it.
+/// Also with connections that a proxy or the server cuts: the end of a connection is noticed when it happens, not when
+/// a request needs the connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_a_quiet_service_that_are_closed_cost_no_decision() {
     let scene = Scene::start().await;

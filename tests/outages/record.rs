@@ -20,11 +20,11 @@ use super::{
 pub struct Counts {
     pub allowed: u64,
     pub rejected: u64,
-    /// The store was asked and gave no decision.
+    /// The store was called and made no decision.
     pub undecided: u64,
-    /// Of these, those that waited for the whole deadline.
+    /// Of these, the requests that waited for the whole deadline.
     pub missed: u64,
-    /// The store was not asked: the circuit was open.
+    /// The store was not called, because the circuit was open.
     pub unasked: u64,
 }
 
@@ -50,7 +50,7 @@ impl AddAssign for Counts {
     }
 }
 
-/// The counts of all instances since they were asked last.
+/// The counts of all instances since the last call of `take_totals`.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
     pub counts: Counts,
@@ -93,7 +93,7 @@ impl Default for Seen {
     }
 }
 
-/// A request that has begun. Unless it is told what became of it, its caller was gone before.
+/// A request that has begun. If its outcome is never recorded, the request was cancelled.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     chapter: u64,
@@ -228,7 +228,7 @@ impl Record {
         seen.history.losses.push(Loss { lost, between, callers });
     }
 
-    /// Asserts that the limits explain everything that callers were told since this was called last.
+    /// Asserts that the limits explain all answers since the last call.
     pub fn check_history(&self) {
         let (history, chapter) = {
             let mut seen = self.lock();
@@ -251,7 +251,7 @@ impl Record {
         self.lock().unanswered
     }
 
-    /// Returns the moments at which requests passed that were not counted, since this was asked last.
+    /// Returns the moments at which requests passed uncounted since the last call.
     pub fn take_uncounted(&self) -> Vec<Instant> {
         mem::take(&mut self.lock().uncounted)
     }

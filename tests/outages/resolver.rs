@@ -1,5 +1,5 @@
-//! A name that does not resolve, or whose server changes: the function that opens connections resolves names, so it
-//! stands in for a resolver.
+//! A name that does not resolve, or whose server changes. The function that opens connections resolves names, so it
+//! simulates a resolver.
 
 use std::{
     net::Ipv4Addr,
@@ -15,7 +15,7 @@ use tower_quota::{
     redis::{Client, ConnectionInfo},
 };
 
-/// A label of more than 63 letters is no name anywhere, and no server is asked for it.
+/// A label of more than 63 letters is never valid, so no name server is queried.
 pub fn nowhere() -> String {
     format!("{}.invalid", "a".repeat(64))
 }
@@ -35,8 +35,7 @@ impl Name {
         self.0.store(port, Ordering::SeqCst);
     }
 
-    /// A store that connects to what the name means at that moment, or to a name that does not resolve while it means
-    /// nothing.
+    /// A store that connects to the current server of the name, or to a name that does not resolve if there is none.
     pub fn store(&self) -> RedisStore {
         let Self(port) = self.clone();
         let connect = move |_: ConnectionInfo| {
@@ -56,7 +55,7 @@ impl Name {
     }
 }
 
-/// A layer with five requests a day, each of which asks the store.
+/// A layer with a quota of five requests a day, which calls the store for each request.
 pub fn five_a_day(store: RedisStore, deadline: Duration) -> RateLimitLayer {
     RateLimitLayerBuilder::from(Limiter::builder(store).rejection_cache(0).deadline(deadline))
         .scope("names")

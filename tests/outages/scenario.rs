@@ -28,7 +28,8 @@ pub async fn run(fault: Fault) {
     rest(&scene, before).await;
 }
 
-/// Returns `false` for what an old server cannot be told to do: Redis has users since version 6, and the rest since 6.2.
+/// Returns `false` for faults that an old server does not support: Redis has users since version 6, and the rest since
+/// 6.2.
 fn is_known(scene: &Scene, fault: Fault) -> bool {
     match fault {
         Fault::WrongPassword | Fault::NoPermission => scene.has_users,
@@ -46,7 +47,7 @@ pub const RECOVERY: Duration = Duration::from_secs(2);
 /// The time after which a request has its answer, on a machine with more to do.
 const LATEST: Duration = Duration::from_secs(1);
 
-/// A busy machine may bring so many times as many attempts to connect together within a second. One for each request
+/// A busy machine may bunch this many times as many attempts to connect within a second. One attempt for each request
 /// would be more.
 const BUNCHED: usize = 5;
 
@@ -62,8 +63,8 @@ pub struct Suffered {
 }
 
 impl Suffered {
-    /// Returns the bounds that were missed and that only a machine with nothing else to do can keep: they are for
-    /// `make outages` and the soak.
+    /// Returns the bounds that were missed and that only an idle machine can meet. `make outages` and the soak
+    /// use them.
     pub fn missed_bounds(&self) -> Vec<String> {
         let (counts, waited) = (self.during.counts, self.during.longest_wait);
         let effect = self.fault.effect();

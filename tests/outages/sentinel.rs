@@ -1,6 +1,6 @@
-//! A primary, its replica and three sentinels: the store follows the primary, whatever becomes of it.
+//! A primary, its replica and three sentinels: the store follows the primary through every failure and failover.
 //!
-//! Real servers in real time. Bounds on time only tell a hang from a wait; how long things take is for benchmarks.
+//! Uses real servers and real time. Time limits only distinguish a hang from a wait; benchmarks measure durations.
 
 #![allow(clippy::disallowed_methods, reason = "sentinels do not follow virtual time")]
 
@@ -27,7 +27,7 @@ use crate::{
 
 fn layer(store: RedisStore) -> RateLimitLayer {
     let limiter = Limiter::builder(store)
-        // Every request asks the store, about which these tests are.
+        // These tests need every request to reach the store.
         .rejection_cache(0)
         // A machine that is busy with other things must not look like a primary that is lost.
         .deadline(Duration::from_millis(500));
@@ -60,8 +60,8 @@ async fn use_up(layer: &RateLimitLayer, primary: &RedisServer) {
     wait_for_replica(primary, "quota:replicated");
 }
 
-/// Waits until the replica has everything that the primary has acknowledged. `WAIT` is about the writes of its own
-/// connection, so there has to be one.
+/// Waits until the replica has everything that the primary has acknowledged. `WAIT` only covers the writes of the same
+/// connection, so this function writes a key first.
 pub fn wait_for_replica(primary: &RedisServer, key: &str) {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, primary.port())).unwrap();
     let commands: [&[&[u8]]; 2] = [&[b"SET", key.as_bytes(), b"1"], &[b"WAIT", b"1", b"5000"]];
@@ -83,7 +83,7 @@ fn observed(sentinels: &Sentinels) -> Observed {
     })
 }
 
-/// While requests go on, the first server stops to be the primary.
+/// The first server stops being the primary while requests continue.
 async fn fail_over(sentinels: Sentinels, end: fn(&Sentinels)) -> (Sentinels, RateLimitLayer) {
     let (layer, proxies) = counted(&sentinels).await;
     use_up(&layer, &sentinels.servers[0]).await;
@@ -139,7 +139,7 @@ async fn a_primary_that_hangs_under_load_is_left_and_not_used_when_it_comes_back
     let (sentinels, layer) = fail_over(sentinels, |sentinels| sentinels.servers[0].pause()).await;
     let old = &sentinels.servers[0];
     old.resume();
-    // It believes itself to be the primary still.
+    // The old primary still considers itself the primary.
     for round in 0..3 {
         assert_eq!(outcome(&layer, "alice").await, Outcome::Rejected);
         assert_limit_holds(&layer, &format!("back {round}"), 5).await;
@@ -157,7 +157,7 @@ async fn a_fail_over_by_hand_under_load_is_followed() {
     let by_hand = |sentinels: &Sentinels| {
         let command = ["SENTINEL", "FAILOVER", Sentinels::SERVICE];
         assert_eq!(sentinels.sentinels[1].command(&command), "OK");
-        // Until it is, those who are connected to it count there.
+        // Until then, clients connected to the old primary are counted there.
         eventually("the old primary is a replica", || {
             sentinels.servers[0].has_role("slave")
         });
@@ -192,7 +192,7 @@ async fn sentinel_of(port: u16, epoch: &str) -> String {
     sentinel_that_says(address, format!("*2\r\n$12\r\nconfig-epoch\r\n{epoch}\r\n")).await
 }
 
-/// Something that gives these answers, whatever service it is asked for.
+/// A fake sentinel that returns these answers for any service name.
 async fn sentinel_that_says(address: String, master: String) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let url = format!("redis://{}/", listener.local_addr().unwrap());
@@ -364,7 +364,7 @@ async fn sentinels_and_the_primary_have_passwords_of_their_own() {
         keyspace.contains("db3:keys=2") && !keyspace.contains("db0"),
         "{keyspace}"
     );
-    // An instance that may not ask for the role of a server uses it all the same.
+    // An instance whose user may not run `ROLE` still uses the server.
     sentinels.servers[0].set_user("roleless", &["on", ">secret", "~quota:*", "+@all", "-role"]);
     let roleless = build("asker:secret@", "redis://roleless:secret@primary/");
     until_decided(&roleless, "alice").await;

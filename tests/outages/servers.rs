@@ -1,4 +1,4 @@
-//! The server is unavailable, stands still or does other things.
+//! The server is unavailable, hangs, or is busy with other things.
 
 use std::time::Duration;
 

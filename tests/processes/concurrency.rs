@@ -1,4 +1,4 @@
-//! Slots of concurrent requests: never more are held than there are, and none is lost, whatever ends its holder.
+//! Concurrency slots: the limit is never exceeded, and no slot is lost, however its holder ends.
 
 #![allow(
     clippy::disallowed_methods,
@@ -60,7 +60,7 @@ pub(crate) async fn run() {
     let server = RedisServer::start();
     two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero(MemoryStore::new()).await;
     crate::passed("two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero::in_memory");
-    // Only who gives a slot back makes it free in this time.
+    // The lease is so long that only a release can free a slot.
     let redis = RedisStore::builder(server.url()).lease_time(HANG * 10).build().unwrap();
     two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero(redis).await;
     crate::passed("two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero::in_redis");
@@ -101,7 +101,7 @@ async fn store_of(server: &RedisServer) -> RedisStore {
     store
 }
 
-/// The number of requests inside of the service, and the highest number so far.
+/// The number of requests inside the service, and the highest number observed.
 #[derive(Default)]
 struct Gauge {
     inside: AtomicU64,
@@ -190,7 +190,7 @@ async fn two_hundred_holders_with_cancels_never_exceed_the_limit_and_end_at_zero
     eventually("no slot is held", async || held(&store).await == 0).await;
 }
 
-/// Takes slots and never gives them back.
+/// Acquires slots and never releases them.
 async fn hold(store: &RedisStore, slots: u64) -> Vec<Decision> {
     let mut decisions = vec![];
     for _ in 0..slots {
@@ -233,7 +233,7 @@ fn start_holder(server: &RedisServer) -> Child {
     child
 }
 
-/// When the last lease ends, in the server's microseconds: it moves on with every renewal.
+/// When the last lease ends, in the server's microseconds. Every renewal moves it.
 fn last_end(server: &RedisServer) -> u64 {
     let key = server.command(&["KEYS", "quota:*:slots:*"]);
     let newest = server.command_bytes(&[b"ZRANGE", key.trim().as_bytes(), b"-1", b"-1", b"WITHSCORES"]);
@@ -285,7 +285,7 @@ async fn leases_that_the_server_has_lost_are_there_again(server: &RedisServer) {
     }
     give_back(&store, decisions).await;
     assert_eq!(held(&store).await, 0);
-    // Slots that were given back do not come back with the next renewals.
+    // Released slots do not reappear with the next renewals.
     let other = hold(&store, 1).await;
     for_several_lease_times(server, async || assert_eq!(held(&store).await, 1)).await;
     give_back(&store, other).await;

@@ -1,4 +1,4 @@
-//! Tests that need processes of their own. It is no libtest program, because it starts itself as each of them.
+//! Tests that need separate processes. This is not a libtest program, because it starts itself as each of them.
 //!
 //! `cargo test --all-features --test processes tls` runs one part.
 

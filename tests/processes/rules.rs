@@ -41,7 +41,7 @@ const URL: &str = "TOWER_QUOTA_TEST_RULES";
 /// The numbers of the rules after which Redis is killed.
 const KILLS: [u64; 2] = [16, 36];
 
-/// No caller ever uses so much up. What is added to it is the number of the rules.
+/// A quota that no caller exhausts. The number of the rules is added to it.
 const AMPLE: u64 = 1_000_000_000;
 
 /// Runs as a process that a test has started, if it is one.
@@ -63,7 +63,7 @@ fn rules(number: u64) -> Rules {
         .policy(QuotaPolicy::per_hour("hour", AMPLE + number))
 }
 
-/// Rules with even numbers are published. Those with odd ones are written by another program, and are no rules.
+/// Rules with even numbers are published. Odd numbers are written by another program, and are not rules.
 fn rules_that_change_all_the_time_and_a_redis_that_is_killed_fail_no_request() {
     let server = Arc::new(RedisServer::start());
     let is_over = Arc::new(AtomicBool::new(false));
@@ -97,7 +97,7 @@ async fn write(server: &RedisServer, is_over: &AtomicBool, published: &AtomicU64
     while !is_over.load(SeqCst) {
         number += 2;
         let publication = Publication::rules(rules(number)).force();
-        // It may be carried out even if it fails.
+        // The publication may take effect even if the call fails.
         published.store(number, SeqCst);
         match publisher.publish(publication).await {
             Ok(_) if number % 20 == 0 => write_garbage(server, number + 1),

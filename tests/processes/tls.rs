@@ -65,7 +65,7 @@ async fn a_store_reaches_every_node_of_a_cluster_by_tls() {
         .iter()
         .any(|major| info.contains(&format!("redis_version:{major}")))
     {
-        // Before version 7, a node does not tell its clients of a port that it announces while it runs.
+        // Before version 7, a node does not report a port to its clients if the port is announced at run time.
         return;
     }
     let certificate = Certificate::new();
@@ -318,7 +318,7 @@ async fn decides_by_tls_in_a_cluster(url: &str) {
 
     ring::default_provider().install_default().unwrap();
     let store = RedisStore::cluster([url]).unwrap();
-    // So many callers have slots of every node.
+    // Among this many callers, each node owns the slots of some.
     for user in 0..50 {
         admits_one(&store, &user.to_string()).await;
     }

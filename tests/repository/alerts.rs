@@ -1,5 +1,5 @@
-//! Alerts are in tables beside the metrics of their package, in the file that Prometheus loads, in its tests and on a page that
-//! says what to do: all of them are about the same alerts. The dashboard shows every metric.
+//! Alerts are in tables beside the metrics of their package, in the file that Prometheus loads, in its tests, and on a
+//! runbook page. All of these must list the same alerts. The dashboard shows every metric.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
@@ -21,7 +21,7 @@ fn read(path: &str) -> String {
 /// An alert as one of the files has it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Alert {
-    /// The words of its name, joined by hyphens: the section that says what to do.
+    /// The words of its name, joined by hyphens: the section of the runbook.
     section: String,
     expression: String,
     /// In minutes.
@@ -66,7 +66,7 @@ fn documented() -> BTreeSet<Alert> {
     .collect()
 }
 
-/// The value of a key in a YAML file that has it on a line of its own.
+/// The value of a key in a YAML file that has the key on a separate line.
 fn value<'a>(block: &'a str, key: &str) -> &'a str {
     let value = block.lines().find_map(|line| line.trim().strip_prefix(key));
     value.unwrap_or_else(|| panic!("no {key} in {block}"))

@@ -33,7 +33,7 @@ struct Module {
 pub(crate) struct Modules(BTreeMap<Path, Module>);
 
 impl Modules {
-    /// Reads the files of a folder, in which `lib.rs` or `main.rs` is the root. Programs in `bin` are crates of their own.
+    /// Reads the files of a folder, in which `lib.rs` or `main.rs` is the root. Programs in `bin` are separate crates.
     pub(crate) fn read(folder: &str) -> Self {
         let mut modules = Self::default();
         for (file, text) in files(folder) {

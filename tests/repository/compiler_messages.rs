@@ -67,7 +67,8 @@ fn messages(body: &str, tower_layer: &Path) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The texts stand in the messages about this body. Of a library that both crates use, only the right file will do.
+/// Asserts that the compiler messages for `body` contain `texts`. If there are several files of the library that both
+/// crates use, only the right one works.
 fn assert_says(body: &str, texts: &[&str]) {
     let all: Vec<String> = files_of("tower_layer")
         .iter()
@@ -117,7 +118,7 @@ fn a_rejection_that_is_no_response_is_told_what_one_is_and_of_the_method_for_axu
     );
 }
 
-/// Else the tests above would find any text that is in every message.
+/// Otherwise, the tests above would find any text that is in every message.
 #[test]
 fn the_right_way_has_no_message() {
     let right = "let layer = settings.build().unwrap(); let _ = tower_layer::Layer::layer(&layer, ());";

@@ -110,8 +110,8 @@ pub(crate) fn mistake_in_tests(evidence: &str) -> Option<String> {
     })
 }
 
-/// Returns `true` if a function of this name stands under the attribute of a test, with nothing but comments and attributes
-/// between them; in `proptest!` it is the same. A program without libtest says itself that the test has passed.
+/// Returns `true` if a function with this name follows a test attribute, with only comments and attributes in between,
+/// also in `proptest!`. A program without libtest reports by itself that the test has passed.
 fn has_test(source: &str, name: &str) -> bool {
     let lines: Vec<&str> = source.lines().map(str::trim).collect();
     let heads = [format!("fn {name}("), format!("async fn {name}(")];

@@ -231,7 +231,7 @@ async fn the_chart_of_algorithms_is_the_one_that_the_example_draws() {
     assert!(drawn.lines().all(|line| !line.trim().is_empty()));
 }
 
-/// Features only add: what a function does must not depend on them, so `cfg` stands where names are brought in or in
+/// Features are additive: the behavior of a function must not depend on them, so `cfg` is only used on imports or in
 /// functions that do nothing else.
 #[test]
 fn conditional_compilation_stays_at_the_edges() {
@@ -258,7 +258,7 @@ fn conditional_compilation_stays_at_the_edges() {
     ];
     for (name, source) in sources() {
         let is_test = name.ends_with("/tests.rs");
-        // Examples in the documentation say which feature they need.
+        // Comments are skipped, because examples in the documentation specify the feature that they need.
         let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
         assert!(
             is_test || allowed.contains(&name.as_str()) || !code.any(|line| line.contains("cfg(feature")),

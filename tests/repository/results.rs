@@ -303,6 +303,5 @@ fn assert_is_well_formed(svg: &str) {
         assert!(!svg.contains(word), "{word}: {svg}");
     }
     assert!(svg.contains("prefers-color-scheme: dark") && svg.contains("aria-label=\""));
-    // As they stand below each other when they are written by hand.
     assert_eq!(svg.matches("http").count(), 1, "only the name space");
 }

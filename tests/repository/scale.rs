@@ -1,4 +1,4 @@
-//! The tables of docs/SCALE.md are what the model makes of the figures that the page says were measured.
+//! The tables of docs/SCALE.md are the results of the model for the measured figures of that page.
 
 #[path = "../../benches/scale/model.rs"]
 mod model;

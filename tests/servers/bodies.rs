@@ -63,7 +63,7 @@ async fn streamed_bodies_pass_byte_for_byte_with_their_trailers() {
     }
 }
 
-/// A20, B9, J13, K10: a trailer section has no say, and gets nothing added.
+/// A20, B9, J13, K10: a trailer section has no effect, and nothing is added to it.
 #[tokio::test]
 async fn fields_in_a_trailer_section_are_neither_sent_nor_read() {
     for limits in limits_of_both_kinds(2) {

@@ -1,5 +1,5 @@
-//! Clients that go away, lie about their content, or never come to an end: nothing stays taken, and what was
-//! transferred is charged.
+//! Clients that disconnect, lie about their content, or never finish: nothing stays held, and what was transferred is
+//! charged.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -32,7 +32,7 @@ fn zeros() -> Result<Frame<Bytes>, Infallible> {
     Ok(Frame::data(Bytes::from_static(&[0; 1_000])))
 }
 
-/// Reads what it is sent to its end, and sends a stream without one if that is asked for.
+/// Reads the request body to its end, and responds with an endless stream if the path is `/endless`.
 async fn transfer(request: Request<RequestContentBody<Incoming>>) -> Result<Response<Answer>, Infallible> {
     let is_endless = request.uri().path() == "/endless";
     let mut body = request.into_body();
@@ -68,7 +68,7 @@ impl Scene {
         Self { server, limits }
     }
 
-    /// With a store that answers at once, and with one that has to be waited for.
+    /// With a store that decides at once, and with a remote store.
     async fn both(policy: QuotaPolicy) -> [Self; 2] {
         [
             Self::new(MemoryStore::new(), &policy).await,

@@ -1,4 +1,4 @@
-//! A Redis that has no memory left, and what its `INFO` says before that.
+//! A Redis server that is out of memory, and what its `INFO` shows before that.
 
 #![allow(clippy::disallowed_methods, reason = "Redis does not follow virtual time")]
 

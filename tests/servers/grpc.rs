@@ -54,7 +54,7 @@ fn metadata<'a>(status: &'a Status, name: &str) -> Option<&'a str> {
     status.metadata().get(name).map(|value| value.to_str().unwrap())
 }
 
-/// A layer on a store whose time stands still until it is moved. The field `x-cost` says what a call costs.
+/// A layer on a store with a manual clock. The `x-cost` field sets the cost of a call.
 fn with_clock(policies: impl IntoIterator<Item = QuotaPolicy>) -> (Clock, RateLimitLayer) {
     with_dialect(ResponseFields::draft11(), policies)
 }
@@ -98,7 +98,7 @@ async fn the_peer_address_is_that_of_tcp_connect_info() {
     assert_eq!(rejected.code(), Code::ResourceExhausted);
 }
 
-/// A call that is served is told what is left, too.
+/// A served call also gets the remaining units.
 #[tokio::test]
 async fn the_fields_are_metadata_of_an_answer() {
     let (_, limits) = with_clock([QuotaPolicy::per_minute("minute", 4)]);
@@ -171,7 +171,7 @@ async fn a_violation_names_a_unit_of_the_programs_own() {
     );
 }
 
-/// The key is that of the `RateLimit` field, and what clients must not see is not here either.
+/// The partition key is the one in the `RateLimit` field, and what clients must not see is absent here, too.
 #[tokio::test]
 async fn a_violation_says_whose_quota_it_is_and_which_and_how_much() {
     let policies = || {

@@ -127,7 +127,7 @@ async fn a_handler_of_bare_hyper_finds_the_decision_in_the_request() {
     }
 }
 
-/// A health service that fails, and says how often it may be called.
+/// A health service that fails and reports the remaining calls.
 struct Left;
 
 #[tonic::async_trait]

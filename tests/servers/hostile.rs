@@ -9,7 +9,7 @@ use tower_quota::{
 
 use crate::{Server, limits, limits_by, remaining};
 
-/// A GET request with these field lines, on a connection of its own.
+/// A GET request with these field lines, on a separate connection.
 fn get_with(lines: &[&[u8]]) -> Vec<u8> {
     let mut request = b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n".to_vec();
     for line in lines {
@@ -29,7 +29,7 @@ async fn server_by_user(quota: u64) -> Server {
     Server::axum(app.layer(limits(MemoryStore::new(), "api", quota))).await
 }
 
-/// Proxies are 127.0.0.1, which is where all requests come from, and those of 10.0.0.0/8.
+/// The trusted proxies are 127.0.0.1, where all requests come from, and 10.0.0.0/8.
 async fn server_behind_proxies(field: ForwardingField, quota: u64) -> Server {
     let by_address = key::client_ip().trusted_proxies(field, ["127.0.0.1", "10.0.0.0/8"]);
     let limits = limits_by(by_address, MemoryStore::new(), "api", quota);
@@ -112,7 +112,7 @@ async fn a_thousand_forwarded_hops_do_not_lead_to_somebody_else() {
     let one_line = format!("x-forwarded-for: 192.0.2.1{}", ", 10.0.0.1".repeat(999));
     assert_eq!(status(&server.answer_to(&get_with(&[one_line.as_bytes()])).await), 200);
 
-    // hyper takes no more than a hundred lines.
+    // hyper accepts at most a hundred lines.
     let mut lines = vec!["x-forwarded-for: 192.0.2.1".to_owned()];
     lines.extend(vec![
         format!("x-forwarded-for: 10.0.0.1{}", ", 10.0.0.1".repeat(19));
@@ -124,7 +124,7 @@ async fn a_thousand_forwarded_hops_do_not_lead_to_somebody_else() {
     assert_eq!(left_to(&server, "x-forwarded-for", "192.0.2.1").await, 8);
 }
 
-/// L31: the line that the nearest proxy has added counts, whatever stood before it.
+/// L31: the line that the nearest proxy added counts, and the lines before it do not.
 #[tokio::test]
 async fn forwarded_lines_that_disagree_charge_the_one_whom_the_proxy_saw() {
     let server = server_behind_proxies(ForwardingField::Forwarded, 2).await;
@@ -161,7 +161,7 @@ async fn a_field_with_one_address_that_holds_two_charges_neither() {
     ] {
         statuses.push(status(&server.answer_to(&get_with(claim)).await));
     }
-    // These limits reject whom they do not know.
+    // These limits reject requests without a key.
     assert_eq!(statuses, [403, 403, 403]);
     for honest in ["192.0.2.1", "198.51.100.7", "[2001:db8::1]:4711"] {
         assert_eq!(left_to(&server, "x-real-ip", honest).await, 1, "{honest}");

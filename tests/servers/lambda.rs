@@ -15,7 +15,6 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-/// A layer on a clock that stands still.
 fn limits() -> RateLimitLayer {
     let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
     let store = MemoryStore::builder().clock(clock).build().unwrap();

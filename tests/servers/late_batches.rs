@@ -35,7 +35,7 @@ fn late(page: &PrometheusHandle, fate: &str) -> u64 {
     value(&page.render(), &series) as u64
 }
 
-/// Requests of one caller to all instances for so many milliseconds, one each 4 ms to each of them.
+/// Sends requests of one caller for `millis` milliseconds, one every 4 ms to each instance.
 async fn load(instances: &[RateLimitLayer], millis: u64) {
     for _ in 0..millis / 4 {
         for layer in instances {

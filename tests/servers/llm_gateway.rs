@@ -1,4 +1,4 @@
-//! The example `llm_gateway`, as a user meets it: over connections of their own, with limits in memory and in Redis.
+//! The example `llm_gateway`, as a user meets it: over separate connections, with limits in memory and in Redis.
 
 #[path = "../../examples/llm_gateway.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
@@ -22,7 +22,7 @@ use tower_quota::{
 /// Longer than a test takes: an answer that is being written.
 const ENDLESS: Duration = Duration::from_secs(3_600);
 
-/// A gateway with 2 000 tokens a minute, on a clock that stands still.
+/// A gateway with 2,000 tokens a minute and a manual clock.
 struct Gateway(SocketAddr);
 
 impl Gateway {
@@ -121,7 +121,7 @@ async fn check_answers(gateway: &Gateway) {
         "requests: 19 left tokens: 1987 left at once: 2 left "
     );
 
-    // In a piece: its own fields say what it has used, and not what was expected.
+    // A response in one piece: its own fields show the actual usage, not the estimate.
     let whole = gateway.ask(false, 500).await;
     assert!(
         rate_limit(&whole).contains(r#""tokens";r=1974;"#),

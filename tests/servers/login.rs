@@ -31,7 +31,7 @@ const ELSEWHERE: &str = "127.0.0.2";
 const RIGHT: &str = "correct horse";
 const WRONG: &str = "guess";
 
-/// The example with a clock that stands still.
+/// The example with a manual clock.
 struct Site {
     clock: Clock,
     url: String,
@@ -102,7 +102,7 @@ async fn after_five_wrong_passwords_an_account_is_locked_for_its_guesser_for_a_q
         ("900", json!(["guesses"]))
     );
 
-    // The guesser has locked out no other user, and may still log in to an account of their own.
+    // The attacker has locked out no other user, and can still log in to their own account.
     assert_eq!(site.log_in(HOME, "alice", RIGHT).await.status, 200);
     assert_eq!(site.log_in(ELSEWHERE, "bob", "battery staple").await.status, 200);
 
@@ -181,8 +181,7 @@ async fn one_password_tried_on_many_accounts_uses_up_the_quota_of_its_address_on
     assert_eq!(site.log_in(HOME, "bob", "battery staple").await.status, 200);
 }
 
-/// One address cannot use up the quota of an account, but many can.
-/// The number of failed logins from these addresses, each for an account of its own, that the service looked at.
+/// Returns the number of failed logins from these addresses, each for a separate account, that the service checked.
 async fn looked_at(app: &axum::Router, addresses: impl Iterator<Item = String>) -> usize {
     let mut looked_at = 0;
     for (number, address) in addresses.enumerate() {
@@ -215,6 +214,7 @@ async fn a_site_has_the_guesses_of_sixteen_addresses_and_a_hundred_homes_in_it_a
     assert_eq!(looked_at(&app(), homes).await, 300);
 }
 
+/// One address cannot exhaust the quota of an account, but many can.
 #[tokio::test]
 async fn guesses_from_many_addresses_are_limited_by_account() {
     let site = Site::start().await;
@@ -271,7 +271,7 @@ async fn content_that_is_no_login_or_too_long_costs_no_guess() {
         "{}",
         login.field("ratelimit")
     );
-    // They are limited all the same: 60 requests a minute from an address, of which 8 are used up.
+    // Invalid requests are limited, too: 60 requests a minute from an address, of which 8 are used.
     for _ in 0..52 {
         assert_eq!(site.post(HOME, "{").await.status, 400);
     }

@@ -60,7 +60,7 @@ use tower_quota::{
 /// moment ago.
 const NO_SERVER: &str = "redis://127.0.0.1:1/";
 
-/// So many requests a day for each user id, or for each address if there is none; 403 if there is neither.
+/// Limits each user ID to `quota` requests a day, or each address if there is no ID. Without either, the status is 403.
 fn limits(store: impl Store, scope: &str, quota: u64) -> RateLimitLayer {
     let by_user = key::header("x-user-id").or_else(key::client_ip());
     limits_by(by_user, store, scope, quota).build().unwrap()
@@ -173,7 +173,7 @@ async fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// The units left of the only policy, as the `RateLimit` field says.
+/// The remaining units of the only policy, from the `RateLimit` field.
 fn remaining<B>(response: &Response<B>) -> u64 {
     let field = response.headers()["ratelimit"].to_str().unwrap();
     let (_, remaining) = field.split_once(";r=").unwrap();

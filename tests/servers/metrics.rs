@@ -30,7 +30,7 @@ use tower_quota_fleet::{FileRules, RulesDocument, RulesFollower};
 
 use crate::{NO_SERVER, RemoteStore};
 
-/// The lines of a page that say something about tower-quota, and are no comments.
+/// The lines of a page that contain metrics of tower-quota, without comments.
 pub(crate) fn samples(page: &str) -> Vec<&str> {
     page.lines().filter(|line| line.starts_with("tower_quota_")).collect()
 }
@@ -425,7 +425,7 @@ async fn a_store_that_answers_at_once_is_counted_and_not_timed() {
     assert_eq!(time_of_a_store(true).await, [1.0, 0.0]);
 }
 
-/// Has no answer, and needs a second and a half to say so: within `acquire`, or while the layer waits.
+/// Fails after a second and a half: within `acquire`, or while the layer waits.
 #[derive(Debug)]
 struct Distant {
     clock: Clock,
@@ -570,7 +570,7 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
         let response = service.clone().oneshot(request("alice")).await.unwrap();
         response.into_body().collect().await.unwrap();
     }
-    // This one goes away.
+    // This client disconnects.
     drop(service.oneshot(request("alice")).await.unwrap());
     let units = |unit, amount| {
         let series = format!(r#"tower_quota_units_total{{scope="test",unit="{unit}",amount="{amount}"}}"#);
@@ -692,7 +692,7 @@ async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_droppe
     until("nobody looks for nodes", async || lost() == 0.0).await;
 }
 
-/// Sends requests of many users, so that each node is asked about some of them, until so many nodes are lost.
+/// Sends requests of many users, so that each node is called, until `nodes` nodes are lost.
 async fn send_until_lost(layer: &RateLimitLayer, page: &PrometheusHandle, nodes: u8) {
     until("so many nodes are lost", async || {
         for user in 0..20 {
@@ -733,7 +733,7 @@ async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
     }
 }
 
-/// L9: its circuit never closes, because no request reaches it any more.
+/// L9: the node's circuit never closes, because requests no longer reach it.
 #[tokio::test]
 async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
     let (recorder, page) = recorder();
@@ -750,7 +750,7 @@ async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
     );
 }
 
-/// Outside of a runtime, no task can tell the server.
+/// Without a runtime, no task can send the settlement to the server.
 #[test]
 fn charges_that_are_not_settled_are_counted() {
     let (recorder, page) = recorder();
@@ -764,7 +764,7 @@ fn charges_that_are_not_settled_are_counted() {
     assert_eq!(value(&page.render(), "tower_quota_unsettled_total"), 1.0);
 }
 
-/// All names that begin with that of the crate, as they are without the suffixes of histograms.
+/// All names that begin with the name of the crate, without the suffixes of histograms.
 fn names(text: &str) -> BTreeSet<String> {
     let words = text.split(|character: char| !character.is_ascii_alphanumeric() && character != '_');
     let names = words.filter(|word| word.starts_with("tower_quota_"));
@@ -777,7 +777,7 @@ fn names(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
-/// A quantile is never above the last border of a bucket that is finite, whatever was measured.
+/// A quantile never exceeds the last finite bucket boundary, even if the measurements do.
 #[tokio::test(start_paused = true)]
 async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
     let (recorder, page) = recorder();
@@ -810,7 +810,7 @@ async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
     assert_eq!(count, 2);
 }
 
-/// A layer of its own follows rules in a file and rejects the next ones.
+/// A separate layer follows rules in a file and rejects the next ones.
 async fn follow_and_reject() {
     let layer = nine_a_day();
     let path = std::env::temp_dir().join(format!("tower-quota-rules-{}", std::process::id()));
@@ -876,10 +876,10 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     assert_eq!(names(&rows("| `tower_quota_")), counted);
     let alerts = names(&rows("| ["));
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");
-    // An operator who hears an alert needs a line for it. No alert is about what a shadow would reject, nor where a
-    // rejection comes from, nor that a job gives units back, nor that new users wait for a look-up, nor what a process
-    // has been told, nor a block that is late, since a store that does not answer has alerts of its own. Requests that
-    // fail while the circuit is closed are among all that fail.
+    // An operator who receives an alert needs a line for it. No alert covers what a shadow policy would reject, the
+    // origin of a rejection, refunds by a job, new users that wait for a lookup, overrides of a process, or late
+    // batches, because a store that does not answer has separate alerts. Requests that fail while the circuit is closed
+    // are included in all requests that fail.
     let silent: Vec<_> = counted.difference(&alerts).collect();
     let expected = [
         "tower_quota_connection_failures_total",

@@ -1,7 +1,7 @@
 //! What the guide describes, on real servers: a limit before authentication, after it, around logins; and who is charged
 //! for what a client only claims.
 //!
-//! Each request comes from the address that `x-forwarded-for` says: the peer is a trusted proxy.
+//! Each request comes from the address in `x-forwarded-for`: the peer is a trusted proxy.
 
 use std::sync::{
     Arc,
@@ -100,7 +100,7 @@ impl Caller<'_> {
     }
 }
 
-/// The address of an attacker, and that of everybody else.
+/// The address of an attacker, and the address of all others.
 fn callers(server: &Server) -> (Caller<'_>, Caller<'_>) {
     let from = |address| Caller { server, address };
     (from("203.0.113.9"), from("192.0.2.1"))
@@ -168,7 +168,7 @@ async fn around_authentication_and_inside_of_it_each_request_is_charged_where_it
     let (attacker, bob) = callers(&server);
 
     assert_eq!(attacker.statuses("bob", "wrong").await, [401, 401, 401, 401, 429]);
-    // The third one is rejected for bob, and is a request of the address all the same.
+    // The third request is rejected for bob, but still counts against the address.
     assert_eq!(bob.statuses("bob", "right").await, [200, 200, 429]);
     assert_eq!(bob.statuses("alice", "right").await, [200, 429]);
     assert_eq!(passwords.checked(), 4 + 4, "no more often than the addresses may send");
@@ -183,7 +183,7 @@ async fn failed_logins(limits: RateLimitLayerBuilder) -> (Passwords, Server) {
     (passwords, Server::axum(app).await)
 }
 
-/// D17: what has not succeeded stays charged, whatever the reason.
+/// D17: a request that fails for any reason stays charged.
 #[tokio::test]
 async fn only_failed_logins_are_counted() {
     let limits = limits_by(by_address(), MemoryStore::new(), "failed logins", 3);
@@ -237,7 +237,7 @@ async fn identify(State(passwords): State<Passwords>, mut request: Request) -> R
     request
 }
 
-/// E7, I5: neither the partition key that bob's responses show, nor anything else that a request says.
+/// E7, I5: neither the partition key that bob's responses show, nor anything else in a request.
 #[tokio::test]
 async fn nothing_that_a_request_says_charges_somebody_else() {
     let limits = RateLimitLayer::builder(MemoryStore::new())

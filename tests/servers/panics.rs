@@ -46,7 +46,7 @@ const PANICS: usize = 10_000;
 
 const HANG: Duration = Duration::from_secs(60);
 
-/// Panics without a message if the request, or its response, asks for a panic in this closure.
+/// Panics without a message if the headers of the request or response name this closure.
 fn panic_in(closure: &str, headers: &HeaderMap) {
     if headers.get("x-panic").is_some_and(|name| name == closure) {
         resume_unwind(Box::new(()));
@@ -110,7 +110,7 @@ fn layer(store: impl Store) -> RateLimitLayer {
         .unwrap()
 }
 
-/// A service whose responses ask for the panics that their requests ask for.
+/// A service whose responses repeat the panic header of their requests.
 #[derive(Clone)]
 struct Echoing<S>(S);
 
@@ -254,7 +254,7 @@ async fn a_closure_that_panics_releases_the_permit_of_the_inner_service() {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// Answers at once, and under `/slow` with a body that ends when it is told to.
+/// Answers at once. The body of `/slow` ends after a notification.
 async fn handle(path: String, may_end: Arc<Notify>) -> Result<Response<Body>, Infallible> {
     let end = async move {
         if path == "/slow" {

@@ -1,4 +1,4 @@
-//! The reverse proxy of the examples, end to end: a client, the proxy and an upstream, each on a connection of its own.
+//! The reverse proxy of the examples, end to end: a client, the proxy and an upstream, on separate connections.
 
 #[path = "../../examples/reverse_proxy.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
@@ -38,7 +38,7 @@ async fn proxy_of(upstream: SocketAddr, limits: RateLimitLayer) -> SocketAddr {
     address
 }
 
-/// So many requests a day, so that no unit comes back while a test runs.
+/// Limits each client to `quota` requests a day, so that no unit is restored while a test runs.
 fn limits(quota: u64) -> RateLimitLayer {
     RateLimitLayerBuilder::from(Limiter::builder(MemoryStore::new()).deadline(Duration::from_secs(60)))
         .scope("proxy")
@@ -118,7 +118,7 @@ async fn clients_see_the_limits_of_both_sides_in_one_list() {
     assert_eq!(names, [Some("upstream"), Some("proxy")]);
 }
 
-/// G6: what the upstream says it will reject is for the upstream to reject.
+/// G6: rejections that the upstream announces are left to the upstream.
 #[tokio::test]
 async fn only_the_limits_of_the_proxy_keep_a_request_from_the_upstream() {
     let exhausted = || async { AppendHeaders([("ratelimit", r#""upstream";r=0;t=900"#)]) };
@@ -273,7 +273,7 @@ async fn bodies_are_streamed_in_both_directions() {
     assert!(echo.collect().await.unwrap().to_bytes().is_empty());
 }
 
-/// The target says where to go as well as what to get, and a client can write any host.
+/// The target specifies the destination as well as the resource, and a client can write any host.
 #[tokio::test]
 async fn no_target_leads_to_another_host_than_the_upstream() {
     let proxy = proxy_of(upstream(Router::new().fallback(echo_fields)).await, limits(9)).await;

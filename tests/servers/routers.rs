@@ -258,7 +258,7 @@ async fn what_authentication_leaves_in_a_request_names_the_caller_and_the_tier()
     }
 }
 
-/// I3: a client that does not prove to be bob uses nothing of bob's quota.
+/// I3: a client that does not authenticate as bob uses none of bob's quota.
 #[tokio::test]
 async fn a_wrong_password_uses_nothing_of_an_accounts_quota() {
     async fn check_password(request: Request) -> Result<Request, StatusCode> {

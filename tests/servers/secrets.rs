@@ -60,7 +60,7 @@ fn secrets() -> Vec<Secret> {
     secrets
 }
 
-/// Those that not even a page about callers may show.
+/// Secrets that not even a page about callers may show.
 fn credentials() -> Vec<Secret> {
     vec![
         Secret::new("the API key", API_KEY),
@@ -97,8 +97,8 @@ fn request() -> Request<()> {
         .unwrap()
 }
 
-/// A layer for each kind of key by which a service may tell its callers apart, each of them a secret.
-/// With a secret in their digests.
+/// A layer for each kind of key by which a service may distinguish its callers. Each key is a secret, and so is the
+/// digest key.
 fn by_each_key(server: &RedisServer) -> [RateLimitLayerBuilder; 4] {
     let limiter = || limiter(store(server)).digest_key(DIGEST_KEY);
     let query = |request: &Parts| Some(request.uri.query()?.to_partition_key());

@@ -191,7 +191,7 @@ async fn a_request_that_an_outer_layer_sheds_uses_no_quota() {
     }
 }
 
-/// L32: readiness of the inner service is given back with a rejection.
+/// L32: a rejection releases the readiness of the inner service.
 #[tokio::test]
 async fn a_rejected_request_frees_its_place_in_an_inner_concurrency_limit() {
     for limits in limits_of_both_kinds(1) {
@@ -255,7 +255,7 @@ impl<E> Policy<Request<String>, Response<String>, E> for UntilAvailable {
     }
 }
 
-/// G7: the client is told of one request, and pays for one.
+/// G7: the client sees one request, and pays for one.
 #[tokio::test]
 async fn requests_that_are_sent_again_inside_of_the_layer_count_once() {
     for limits in limits_of_both_kinds(9) {

@@ -86,7 +86,7 @@ async fn an_exhausted_caller_whom_redis_has_forgotten_is_counted_once() {
     }
 }
 
-/// The oldest keys go first: those of callers who wait as they were told.
+/// The oldest keys are evicted first: the keys of callers who wait as instructed.
 #[tokio::test]
 async fn each_caller_whose_quota_redis_has_evicted_is_counted_when_he_comes_again() {
     let (recorder, page) = recorder();
@@ -167,7 +167,7 @@ fn any_rules(numbers: &mut Numbers) -> Rules {
     }
 }
 
-/// Sends a request that has cost as much as it says, if it says so.
+/// Sends a request with the actual cost `cost`, if there is one.
 async fn send_costing(layer: &RateLimitLayer, user: &str, cost: Option<u64>) {
     let handler = async |request: Request<()>| {
         let mut response = Response::new(Empty::<Bytes>::new());

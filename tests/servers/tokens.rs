@@ -180,7 +180,7 @@ async fn of_an_origin() {
     }
 }
 
-/// So many tokens that are not valid, all but the first of them from an address that is limited for it.
+/// Sends `count` invalid tokens, all but the first of them from an address that is limited for it.
 pub(crate) async fn of_forged_tokens(count: usize) {
     let key = new_key();
     let layer = origin(&key)

@@ -24,7 +24,7 @@ use tower_quota::{
 
 use crate::Server;
 
-/// The example with a clock that stands still.
+/// The example with a manual clock.
 struct Echo {
     clock: Clock,
     server: Server,

@@ -63,7 +63,7 @@ fn lines_of(layer: &RateLimitLayer, request: impl Fn() -> request::Builder) -> V
     lines_through(&[layer], (0..10).map(|_| request()))
 }
 
-/// Exactly one line, and it is the event of this mistake, which says this.
+/// Asserts that there is exactly one line: the event of this mistake, with these texts.
 fn assert_told(lines: &[String], name: &str, says: &[&str]) {
     let [line] = lines else { panic!("{name}: {lines:#?}") };
     assert!(line.starts_with("WARN tower_quota: "), "{line}");
@@ -144,7 +144,7 @@ fn a_second_proxy_that_is_not_trusted_is_told_if_most_requests_come_through_it()
     let lines = |share, list| lines_through(&[&behind(ForwardingField::XForwardedFor)], requests(share, list));
     assert_told(&lines(6, "203.0.113.9, 192.168.0.7"), "second-proxy", &[]);
     assert_told(&lines(10, "203.0.113.9, 192.168.0.7, 10.0.0.2"), "second-proxy", &[]);
-    // A client of the private network, with a field of its own or without one; a public client that invents a list; a trusted hop.
+    // A client of the private network, with or without a field; a public client that invents a list; a trusted hop.
     for (share, list) in [
         (1, "203.0.113.9, 192.168.0.7"),
         (10, "192.168.0.7"),
@@ -312,7 +312,7 @@ fn a_proxy_that_only_a_part_of_the_keys_should_trust_is_told() {
     assert_told(&lines_of(&both.build().unwrap(), request), "proxy-not-named", &[]);
 }
 
-/// These have settings of their own for the same proxies.
+/// Access lists and exemptions have separate settings for the same proxies.
 #[test]
 fn a_proxy_that_an_access_list_or_an_exemption_does_not_know_is_told() {
     let request = || {
@@ -483,7 +483,7 @@ fn few_requests_with_a_tier_show_no_mistake() {
     assert_eq!(lines_through(&[&few.build().unwrap()], requests(1_000)), NOTHING);
 }
 
-/// The names of a cache are those of many requests.
+/// Each name in a cache is used for many requests.
 #[test]
 fn tiers_that_a_layer_looks_up_for_no_layer_are_told() {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -736,7 +736,7 @@ fn layers_of_one_limiter_are_no_two_quotas_also_when_rules_have_changed_between_
     limiter.rules().replace(Rules::new().policy(hour(20))).unwrap();
     let mut second = None;
     assert_eq!(lines_while(|| second = Some(layer())), NOTHING);
-    // They charge a request twice all the same.
+    // The layers still charge a request twice.
     let second = second.unwrap();
     let lines = lines_through(&[&first, &second], [Request::get("/").header("x-user-id", "alice")]);
     assert_told(&lines, "layer-twice", &["scope=mistakes"]);

@@ -1,4 +1,4 @@
-//! The kit of the tests and benchmarks: servers of their own, a proxy to disturb them with, stores and requests.
+//! The kit of the tests and benchmarks: private servers, a proxy that injects faults, stores and requests.
 
 #![allow(missing_docs, reason = "nothing here is published")]
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]

@@ -79,7 +79,7 @@ pub async fn until_decided(layer: &RateLimitLayer, user: &str) {
     .await;
 }
 
-/// Twenty requests at once, of which those of the quota pass.
+/// Sends twenty requests at once, of which exactly `limit` must pass.
 pub async fn assert_limit_holds(layer: &RateLimitLayer, user: &str, limit: usize) {
     let outcomes = join_all((0..20).map(|_| outcome(layer, user))).await;
     let count = |wanted: Outcome| outcomes.iter().filter(|outcome| **outcome == wanted).count();
@@ -107,7 +107,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// So many tasks, each of which goes through all users in turn.
+    /// Starts `tasks` tasks, each of which cycles through all users.
     pub fn start(layer: &RateLimitLayer, users: &[String], tasks: usize) -> Self {
         let (is_over, allowed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
         let task = |number: usize| {

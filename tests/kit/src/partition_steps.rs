@@ -6,7 +6,7 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-/// Which partition of each kind a request is about.
+/// The partitions of a request: the kind and the user of each.
 pub type Parts = Vec<(usize, u8)>;
 
 #[derive(Clone, Debug)]
@@ -15,7 +15,7 @@ pub enum Step {
         parts: Parts,
         cost: u64,
     },
-    /// Gives back what an earlier request has taken, or says what it has cost.
+    /// Refunds an earlier request, or reports its actual cost.
     Settle {
         which: usize,
         actual: Option<u64>,
@@ -38,13 +38,13 @@ pub fn move_clock(clock: &Clock, micros: i64) {
     clock.set(Timestamp::from_micros(moved));
 }
 
-/// Fewer than so many, each about any of four kinds of partitions in any order.
+/// Fewer than `most` steps. Each request has partitions of one to four kinds, in any order.
 pub fn steps(most: usize) -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step(), 1..most)
 }
 
-/// The same with a clock that now and then steps back. All partitions are there from the beginning: memory forgets those
-/// that have expired when others come, and does not know them any more at an earlier time.
+/// Like [`steps`], but the clock sometimes steps back. All partitions exist from the beginning, because the memory
+/// store evicts expired partitions when others are inserted, and does not know them at an earlier time.
 pub fn steps_back_and_forth(most: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         9 => step(),

@@ -26,19 +26,20 @@ pub enum Mode {
     Forward,
     /// Everything is passed on, in its order, this much later in each direction.
     Delay(Duration),
-    /// The same, later by chance: between these two for each piece, in each direction.
+    /// Like `Delay`, with a random delay between these two for each piece, in each direction.
     Jitter(Duration, Duration),
     /// Connections are accepted and stay open, nothing is passed on in either direction. What is swallowed is lost.
     Swallow,
-    /// The same in one direction only: the server hears everything, its clients hear nothing.
+    /// Like `Swallow`, in one direction: the server receives everything, its clients receive nothing.
     SwallowReplies,
-    /// The same in the other direction: the server hears nothing.
+    /// Like `Swallow`, in the other direction: the server receives nothing.
     SwallowRequests,
-    /// A connection is closed as soon as this many bytes of replies have been passed on, most often inside of one.
+    /// A connection is closed as soon as this many bytes of replies have been forwarded, usually in the middle of a
+    /// reply.
     CutAfter(usize),
-    /// New connections are closed as soon as they are accepted. Those that are open are forwarded.
+    /// New connections are closed as soon as they are accepted. Open connections are forwarded.
     Reject,
-    /// The same, with a reset in place of an orderly end.
+    /// Like `Reject`, with a reset instead of an orderly close.
     Reset,
 }
 
@@ -59,7 +60,7 @@ impl Mode {
         }
     }
 
-    /// The number of the next bytes that are passed on when so many were.
+    /// Returns how many of the `next` bytes are forwarded after `passed` bytes.
     fn allows(self, way: Way, passed: usize, next: usize) -> usize {
         match self {
             Self::CutAfter(bytes) if way == Way::Replies => bytes.saturating_sub(passed).min(next),
@@ -68,16 +69,16 @@ impl Mode {
     }
 }
 
-/// A way to a server on this machine that can be disturbed. It works while the runtime that started it does.
+/// A way to a server on this machine that can be disturbed. The proxy works while the runtime that started it does.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
     mode: watch::Sender<Mode>,
     accepted: Arc<Mutex<Vec<Instant>>>,
     ends_with_reset: Arc<AtomicBool>,
-    /// The number of connections that are still to be rejected.
+    /// The number of connections left to reject.
     rejecting: Arc<AtomicUsize>,
-    /// The bytes of replies that are still to be lost.
+    /// The bytes of replies left to drop.
     losing: Arc<AtomicUsize>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
@@ -128,37 +129,37 @@ impl Proxy {
         self.mode.send_replace(mode);
     }
 
-    /// The next so many connections are closed as soon as they are accepted; the mode is that of those after them.
+    /// Closes the next `connections` connections as soon as they are accepted. The mode applies to later ones.
     pub fn reject_next(&self, connections: usize) {
         self.rejecting.store(connections, Ordering::SeqCst);
     }
 
-    /// The next so many bytes of replies are lost, whichever connection they are for; what follows them is passed on.
-    /// With 0, what is still to be lost is passed on, too.
+    /// Drops the next `bytes` bytes of replies, across all connections, and forwards what follows. With 0, stops
+    /// dropping.
     pub fn lose_replies(&self, bytes: usize) {
         self.losing.store(bytes, Ordering::SeqCst);
     }
 
-    /// Closes all connections that are open and leaves the mode as it is. They are closed when this returns.
+    /// Closes all open connections before it returns. The mode does not change.
     pub async fn cut(&self) {
         let (done, wait) = oneshot::channel();
         self.cut.send(done).expect("the proxy runs");
         wait.await.expect("the proxy runs");
     }
 
-    /// The same, with a reset in place of an orderly end.
+    /// Like [`Self::cut`], with a reset instead of an orderly close.
     pub async fn reset(&self) {
         self.ends_with_reset.store(true, Ordering::SeqCst);
         self.cut().await;
         self.ends_with_reset.store(false, Ordering::SeqCst);
     }
 
-    /// The number of connections that were accepted so far, rejected ones included.
+    /// The number of accepted connections, including rejected ones.
     pub fn connections(&self) -> usize {
         self.accepted().len()
     }
 
-    /// When they were accepted.
+    /// When each connection was accepted.
     pub fn accepted(&self) -> Vec<Instant> {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -253,7 +254,7 @@ async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Rec
     let (queue, queued) = mpsc::channel(1_024);
     let read = async {
         read(from, queue, way, mode, losing).await;
-        // Bytes that are on their way arrive.
+        // Bytes in flight still arrive.
         std::future::pending().await
     };
     tokio::select! {
@@ -296,7 +297,7 @@ async fn read(
     }
 }
 
-/// Takes up to so many off the count, and returns their number.
+/// Subtracts up to `most` from `count`, and returns the amount subtracted.
 fn take(count: &AtomicUsize, most: usize) -> usize {
     let less = |count: usize| Some(count.saturating_sub(most));
     let before = count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);

@@ -1,9 +1,9 @@
-//! A store whose answers the layer caches as those of a server.
+//! A store in memory that the layer caches like a store on a server.
 
 use tower_quota::{Measurement, MemoryStore, Plan, Settlement, Store, StoreFuture};
 
-/// Answers after `POLLS` polls without an answer: `RemoteStore::<0>` when it is first polled; the layer has to wait for
-/// `RemoteStore::<1>`, as for a store across a network.
+/// Returns `Pending` for the first `POLLS` polls: `RemoteStore::<0>` answers at the first poll, and the layer has to
+/// wait for `RemoteStore::<1>`, as for a store across a network.
 #[derive(Clone, Debug, Default)]
 pub struct RemoteStore<const POLLS: usize>(pub MemoryStore);
 

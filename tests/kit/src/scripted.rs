@@ -18,7 +18,7 @@ pub struct ScriptCall {
 }
 
 impl ScriptCall {
-    /// The reply of the script: the time, and what it says of each partition.
+    /// The reply of the script: the time, then the numbers of each partition.
     pub fn reply(&self, numbers: &[f64]) -> Vec<u8> {
         let (first, last) = self.number.split_at(4);
         let numbers: Vec<_> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
@@ -31,8 +31,8 @@ pub fn bulk(bytes: &[u8]) -> Vec<u8> {
     [format!("${}\r\n", bytes.len()).as_bytes(), bytes, b"\r\n"].concat()
 }
 
-/// Looks like a Redis server and answers each call of the script with the bytes that a test wants. It runs while the
-/// runtime that started it does.
+/// Looks like a Redis server and answers each call of the script with the bytes that a test wants. The server runs
+/// while the runtime that started it does.
 #[derive(Debug)]
 pub struct ScriptedServer {
     port: u16,

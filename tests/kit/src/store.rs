@@ -31,7 +31,7 @@ pub enum Timing {
     Failing(StoreErrorKind),
     /// Fails when it is polled a second time.
     FailingLater(StoreErrorKind),
-    /// After this time on the way to the store, and as much on the way back.
+    /// Decides with this delay before and after the store call.
     Far(Duration),
     Hanging,
     /// Decides when there is a permit.

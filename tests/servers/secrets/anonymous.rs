@@ -5,7 +5,7 @@ use super::*;
 /// The middle of a window of a minute.
 const MIDDLE: Timestamp = Timestamp::from_micros(1_700_000_070_000_000);
 
-/// The decision of the issuer, who logs for whom it is.
+/// The decision of an issuer that logs each request.
 async fn decide(request: IssuanceRequest) -> IssuanceDecision {
     assert_hidden(&secrets(), "a request for a credential", format!("{request:?}"));
     match request.parts().headers.contains_key("x-rejected") {

@@ -114,7 +114,7 @@ fn errors_of_settings_show_no_secret() {
             assert_hidden(&secrets(), &url, shown);
         }
     }
-    // Without an `@`, what stands before the colon is the host.
+    // Without an `@`, the text before the colon is the host.
     let shown = said_by(&RedisStore::new(format!("redis://{login}")).unwrap_err());
     assert_hidden(&[Secret::new("the password", REDIS_PASSWORD)], "an error", shown);
     let limiter = || limiter(MemoryStore::new()).digest_key(DIGEST_KEY);

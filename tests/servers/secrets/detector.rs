@@ -1,4 +1,4 @@
-//! Finds secrets in whatever a program writes, in each form in which it might write them.
+//! Finds secrets in everything a program writes, in every form in which they might appear.
 
 use std::error::Error;
 
@@ -27,7 +27,7 @@ pub(super) struct Secret {
 }
 
 impl Secret {
-    /// So many bytes of a secret are looked for. A value of which fewer are shown is found nowhere.
+    /// Secrets are searched for in parts of this many bytes. If fewer bytes are shown, nothing is found.
     const PART: usize = 12;
 
     pub(super) fn new(name: &'static str, secret: impl AsRef<[u8]>) -> Self {
@@ -87,7 +87,7 @@ pub(super) fn assert_hidden(secrets: &[Secret], place: &str, shown: impl AsRef<[
     }
 }
 
-/// All that an error says, and its causes.
+/// The messages of an error and its causes.
 pub(super) fn said_by(error: &dyn Error) -> String {
     let mut said = String::new();
     let mut next = Some(error);
@@ -111,7 +111,7 @@ pub(super) fn dump(server: &RedisServer) -> Vec<u8> {
             b"+set\r\n" => &[b"SMEMBERS", &key],
             b"+hash\r\n" => &[b"HGETALL", &key],
             b"+zset\r\n" => &[b"ZRANGE", &key, b"0", b"-1", b"WITHSCORES"],
-            // It has expired meanwhile.
+            // The key has expired since then.
             b"+none\r\n" => continue,
             other => panic!("{} has the type {}", key.escape_ascii(), other.escape_ascii()),
         };
@@ -159,7 +159,7 @@ impl Watch {
         self.page.render()
     }
 
-    /// Something of this has been logged, or the test has not made what it says.
+    /// Each of these events must be in the log. Otherwise, the test has not caused what it claims to cause.
     #[track_caller]
     pub(super) fn assert_logged(&self, events: &[&str]) {
         let log = self.log();

@@ -1,8 +1,8 @@
-//! Faults of Redis, and questions of administrators meanwhile.
+//! Faults of Redis, with administrative calls during each of them.
 
 use super::*;
 
-/// All that an administrator can ask about a user, whether it is known or not.
+/// All calls that an administrator can make about a user, known or not.
 async fn administer(layer: &RateLimitLayer) -> String {
     let (admin, user) = (layer.limiter(), User(USER));
     let refund = Refund::new(1, ChargeTime::Now).with_id(USER);

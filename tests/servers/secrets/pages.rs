@@ -110,7 +110,7 @@ async fn open_all(app: &Router, secrets: &[Secret]) -> usize {
     ended_well
 }
 
-/// Callers are the subject of these pages. Their credentials are not, nor are those of the service.
+/// These pages show callers, but neither their credentials nor the credentials of the service.
 #[tokio::test]
 async fn the_pages_of_operators_show_callers_without_their_credentials() {
     let (watch, Some(server)) = (Watch::start(), server()) else {

@@ -11,7 +11,7 @@ const SLOTS: u16 = 16_384;
 /// Longer than a cluster takes to agree, however busy the machine is.
 const AGREEMENT: Duration = Duration::from_secs(30);
 
-/// The one cluster of this process, for tests that keep to keys of their own and leave it as it is.
+/// The shared cluster of this process, for tests that use their own keys and leave the cluster unchanged.
 pub fn shared_cluster() -> &'static RedisCluster {
     static CLUSTER: OnceLock<RedisCluster> = OnceLock::new();
     CLUSTER.get_or_init(|| RedisCluster::start(3, 0))
@@ -19,7 +19,8 @@ pub fn shared_cluster() -> &'static RedisCluster {
 
 /// A Redis Cluster, each of whose nodes is killed when this is dropped or the process ends, however it ends.
 ///
-/// All methods block the thread, starting for some seconds: a node waits for two before it believes in a cluster.
+/// All methods block the thread. Starting takes some seconds, because a node waits two before it considers the cluster
+/// usable.
 #[derive(Debug)]
 pub struct RedisCluster {
     /// The primaries, then their replicas in the same order.
@@ -28,7 +29,7 @@ pub struct RedisCluster {
 }
 
 impl RedisCluster {
-    /// Starts primaries that share all slots evenly, and for each of them so many replicas.
+    /// Starts `primaries` primaries that share all slots evenly, and `replicas` replicas of each.
     pub fn start(primaries: usize, replicas: usize) -> Self {
         let count = primaries * (1 + replicas);
         let starting: Vec<_> = (0..count).map(|_| thread::spawn(start_node)).collect();

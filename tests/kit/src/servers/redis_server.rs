@@ -38,7 +38,7 @@ wait
 rm -rf "$directory"
 "#;
 
-/// The one server of this process, for tests that keep to keys of their own and leave the server running.
+/// The shared server of this process, for tests that use their own keys and leave the server running.
 pub fn shared_server() -> &'static RedisServer {
     static SERVER: OnceLock<RedisServer> = OnceLock::new();
     SERVER.get_or_init(RedisServer::start)
@@ -58,10 +58,10 @@ pub struct RedisServer {
 /// The settings of a server besides its port.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
-    /// The program, or `None` for the one that `REDIS_SERVER` names or that of the `PATH`.
+    /// The program. By default, `REDIS_SERVER` or the server in the `PATH`.
     pub binary: Option<PathBuf>,
     pub arguments: Vec<String>,
-    /// A file in the server's directory that is there at every start: what it holds when the server is killed is kept.
+    /// A file in the server's directory that exists at every start. Its contents survive when the server is killed.
     pub file: Option<(&'static str, String)>,
     /// The file is the server's configuration, and the server a sentinel.
     pub is_sentinel: bool,
@@ -290,7 +290,7 @@ impl Process {
         BufReader::new(watchdog.stdout.take().unwrap())
             .read_line(&mut pid)
             .unwrap();
-        // Zero is no server's id: without one, the log says why.
+        // No server has the process ID 0. If the ID is missing, the log shows why.
         Self {
             watchdog,
             pid: pid.trim().parse().unwrap_or(0),

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-/// Sends one command over a connection of its own and returns the reply as it came.
+/// Sends one command over a new connection and returns the raw reply.
 pub(crate) fn call(port: u16, command: &[&[u8]], timeout: Duration) -> io::Result<Vec<u8>> {
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
@@ -61,7 +61,7 @@ fn length(line: &[u8]) -> io::Result<i64> {
         .ok_or(ErrorKind::InvalidData.into())
 }
 
-/// The text of a reply: errors begin with `-`, nil is `nil`, every element of an array has a line of its own.
+/// Formats a reply: errors begin with `-`, nil is `nil`, and each element of an array is on a separate line.
 pub(crate) fn text(reply: &[u8]) -> String {
     let mut text = String::new();
     let mut rest = reply;

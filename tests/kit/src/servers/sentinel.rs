@@ -45,7 +45,7 @@ impl Sentinels {
         self.sentinels.iter().map(RedisServer::url).collect()
     }
 
-    /// Whom a sentinel that runs calls the primary.
+    /// The index of the primary, according to a running sentinel.
     pub fn primary(&self) -> usize {
         let command = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::SERVICE];
         let answer = self
