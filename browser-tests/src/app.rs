@@ -17,13 +17,13 @@ pub struct App {
 }
 
 impl App {
-    /// Starts an app on a free port and waits until it says its URL.
+    /// Starts an app on a free port and waits until it prints its URL.
     ///
     /// `PROGRAMS` is the folder of the built programs, which `make browser-test` sets.
     ///
     /// # Panics
     ///
-    /// If the app was not built, or ends before it says where it listens.
+    /// If the app was not built, or ends before it prints its URL.
     pub fn start(name: &str) -> Self {
         Self::start_with(name, &[])
     }

@@ -95,7 +95,8 @@ impl Key {
 }
 
 impl Browser {
-    /// Starts the browser `$BROWSER`, by default `chromium`, with a profile of its own, and opens a page of this size.
+    /// Starts the browser `$BROWSER`, by default `chromium`, with a separate profile, and opens a page of `width` ×
+    /// `height`.
     ///
     /// # Panics
     ///
@@ -167,7 +168,7 @@ impl Browser {
         }
     }
 
-    /// The errors of the console so far.
+    /// Returns the console errors since the start.
     pub fn errors(&mut self) -> &[String] {
         // A call reads all events that came before its answer.
         self.eval("0");
@@ -270,7 +271,7 @@ impl Browser {
         self.call("Input.dispatchKeyEvent", up);
     }
 
-    /// Sets the value of a field or a choice, and tells the page as a user's input does.
+    /// Sets the value of a field or a selection, and sends the same events as user input.
     pub fn set(&mut self, selector: &str, value: &str) {
         self.eval(&format!(
             "(() => {{

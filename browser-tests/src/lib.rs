@@ -1,7 +1,8 @@
 //! A headless Chromium and an app of tower-quota, for tests of its page.
 //!
-//! The browser is driven by the Chrome DevTools Protocol over two pipes, so that neither a driver nor a WebSocket is needed.
-//! Each call panics with the reason if the browser does not do what it is told: it is for tests only.
+//! The browser is controlled over the Chrome DevTools Protocol through two pipes, so neither a driver nor a WebSocket
+//! is needed. Each call panics with the reason if the browser does not do what is expected, because this crate is for
+//! tests only.
 
 mod app;
 mod browser;

@@ -29,7 +29,7 @@ impl Instance {
         Self { page, platform }
     }
 
-    /// Says yes in the dialog, which shows this text.
+    /// Confirms the dialog, which must show `text`.
     fn confirm(&mut self, text: &str) {
         self.page.wait_for("document.querySelector('#confirm').open");
         self.page.wait_for_text("#confirm", text);

@@ -31,7 +31,7 @@ const RULES: &str = r#"{
 }
 "#;
 
-/// An operator's page of a platform of its own.
+/// An operator's page of a separate platform.
 struct Visit {
     page: Browser,
     platform: App,
@@ -98,7 +98,7 @@ impl Visit {
         self.page.wait_for_text("#found-name", user);
     }
 
-    /// Says yes in the dialog.
+    /// Confirms the dialog, which must show `text`.
     fn confirm(&mut self, text: &str) {
         self.page.wait_for("document.querySelector('#confirm').open");
         self.page.wait_for_text("#confirm", text);
@@ -149,7 +149,7 @@ fn a_wrong_token_shows_nothing_and_the_eleventh_is_rejected_with_the_time_to_wai
     visit
         .page
         .wait_for_text("#sign-in-said", "min; other addresses are not.");
-    // The right one would tell a guesser that it is right.
+    // Accepting the right token would confirm a guess.
     visit
         .page
         .eval("void (document.querySelector('#sign-in-said').textContent = '')");

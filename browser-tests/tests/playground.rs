@@ -6,7 +6,7 @@ use std::fs;
 
 use tower_quota_browser_tests::{App, Browser, Key, LOW_CONTRASTS};
 
-/// The page of a playground of its own.
+/// The page of a separate playground.
 struct Visit {
     page: Browser,
     app: App,
@@ -384,14 +384,14 @@ fn a_phone_shows_the_traffic_the_response_and_then_the_settings() {
     visit.end();
 }
 
-/// Asks again and again until the last response is a rejection: of ten requests at once, any may be answered last.
+/// Sends requests until the last response is a rejection: of ten concurrent requests, any may be answered last.
 fn ask_until_rejected(page: &mut Browser) {
     page.wait_for(
         "(document.querySelector('#one').click(), document.querySelector('#response').innerText.includes('429'))",
     );
 }
 
-/// The condition that so many requests of the last minute were rejected.
+/// The condition that at least `count` requests of the last minute were rejected.
 fn rejected_are(count: u32) -> String {
     format!(r"Number(document.querySelector('#legend').innerText.match(/(\d+) rejected/)[1]) >= {count}")
 }
