@@ -1,4 +1,4 @@
-//! The vectors of the drafts: `vectors/README.md` says what each file is.
+//! The test vectors of the drafts. `vectors/README.md` describes each file.
 
 use std::{fs, path::Path};
 
@@ -19,7 +19,7 @@ pub(crate) fn of_the_scheme() -> [(Profile, Value); 2] {
     ]
 }
 
-/// The bytes that a value in hexadecimal digits stands for.
+/// Decodes a hexadecimal value.
 pub(crate) fn bytes(value: &Value) -> Vec<u8> {
     let digits = value.as_str().unwrap();
     let pairs = (0..digits.len()).step_by(2);
