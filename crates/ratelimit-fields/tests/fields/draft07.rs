@@ -248,7 +248,7 @@ fn limits_of_draft_06_and_draft_07_both_hold_unless_they_are_the_same() {
     }
 }
 
-/// The heads in a file of `tests/fields/recorded`: the first line says what has sent them.
+/// The heads in a file of `tests/fields/recorded`, whose first line names their source.
 fn recorded(file: &str) -> Vec<(u16, HeaderMap)> {
     let (source, heads) = file.split_once("\n\n").unwrap();
     assert!(source.starts_with("# "), "{source}");

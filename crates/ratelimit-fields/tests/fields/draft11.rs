@@ -436,7 +436,7 @@ fn fields_of_the_least_sizes_that_readers_support_are_read() {
     }
 }
 
-/// F12, I7: a stranger's field costs no more than this.
+/// F12, I7: the maximum cost of a field from an untrusted peer.
 #[test]
 fn fields_that_are_too_long_are_malformed() {
     let items = |count: usize| vec![r#""a";r=1"#; count];

@@ -1,9 +1,9 @@
-//! Every value of these fields that stands in an example of one of the three documents, in the order of the document,
-//! each once. What is different after it was read and written stands beside it.
+//! All example values of these fields in the three documents, in document order and without duplicates. If a value
+//! changes when it is parsed and serialized, the result is beside it.
 
 use ratelimit_fields::{RetryAfter, draft06, draft11, in_between};
 
-/// Reads each value, and compares what is written with the value, or with what stands for it.
+/// Parses and serializes each value, and compares the result with the value, or with the expected result beside it.
 macro_rules! assert_read_and_written {
     ($field:ty, [$($example:expr),+ $(,)?]) => {
         for example in [$(Example::from($example)),+] {
@@ -102,7 +102,7 @@ fn every_limit_in_the_examples_of_draft_11_is_read_and_written() {
             r#""day";r=100;t=36000"#,
             r#""dayLimit";r=100;t=36000"#,
             r#""sliding";r=50;t=44"#,
-            // Here `q` is a comment, and comments stand at the end.
+            // Here `q` is a comment, and comments come last.
             (r#""sliding";q=12;r=1;t=1"#, r#""sliding";r=1;t=1;q=12"#),
             (r#""sliding";q=12;r=6;t=1"#, r#""sliding";r=6;t=1;q=12"#),
         ]

@@ -1,4 +1,4 @@
-//! Reading a response of whatever server.
+//! Reading the responses of arbitrary servers.
 
 use std::time::Duration;
 
@@ -128,7 +128,7 @@ fn a_response_in_draft_06_is_read_with_or_without_what_is_left() {
     assert_eq!(malformed.ignored()[0].field(), "RateLimit-Limit");
 }
 
-/// K17: both say the same; the one with names is enough.
+/// K17: both dialects describe the same limit, so only the limit with a name is returned.
 #[test]
 fn draft_11_counts_where_draft_06_stands_beside_it() {
     let lines = [
@@ -198,7 +198,7 @@ fn the_numbers_of_draft_06_are_another_limit_unless_they_say_the_same() {
     ] {
         assert_eq!(count(other), 3, "{other:?}");
     }
-    // Neither a limit in another unit nor one of another partition is that of requests.
+    // A limit in another unit or of another partition is not the request limit of draft-06, so both are returned.
     for (list, policy) in [
         (r#""a";r=0;t=9"#, r#""a";q=5;qu="tokens""#),
         (r#""a";r=0;t=9"#, r#""a";q=5;qu="content-bytes""#),

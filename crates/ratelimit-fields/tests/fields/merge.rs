@@ -21,7 +21,7 @@ fn policies(value: &str) -> LayerFields {
     LayerFields::new().with_rate_limit_policy(&RateLimitPolicy::parse([value]).unwrap())
 }
 
-/// The value after merging, of which there has to be one line.
+/// Returns the value after merging, which must be at most one line.
 fn merged(inner: &[(&str, &str)], own: &LayerFields, name: &str) -> String {
     let mut headers = headers(inner);
     merge_into(&mut headers, own, NOW);
@@ -55,7 +55,7 @@ fn own_items_are_added_to_the_list_of_the_inner_service() {
     );
 }
 
-/// G2: where nothing was said, the own fields stand alone.
+/// G2: if the inner service sends no fields, the own fields are written unchanged.
 #[test]
 fn own_fields_are_written_where_there_are_none() {
     let own = limits(r#""edge";r=4;t=20"#).with_retry_after(RetryAfter::after(Duration::from_secs(20)));
@@ -114,7 +114,7 @@ fn of_one_name_on_both_sides_the_lower_number_and_the_later_reset_are_shown() {
     }
 }
 
-/// E9: other partitions have quotas of their own.
+/// E9: each partition has a separate quota.
 #[test]
 fn items_of_other_partitions_are_other_items() {
     assert_eq!(
@@ -127,7 +127,7 @@ fn items_of_other_partitions_are_other_items() {
     );
 }
 
-/// G5: the unit of a limit is told by its policy.
+/// G5: the unit of a limit comes from its policy.
 #[test]
 fn an_item_whose_unit_is_not_known_is_never_altered() {
     let tokens = r#""x";q=5;qu="tokens""#;
@@ -248,7 +248,7 @@ fn a_dictionary_becomes_an_item_named_upstream() {
             r#""upstream";r=3;t=60, "edge";r=4;t=20"#,
             r#""upstream-10";q=10;w=1;burst=1000, "upstream";q=5;w=60;comment="sliding window", "edge";q=9;w=20"#,
         ),
-        // A limit that no policy has, and a window that says nothing.
+        // A limit without a policy, and a window of zero, which carries no information.
         (
             "limit=0, remaining=0, reset=20",
             "15;w=0",
@@ -312,7 +312,7 @@ fn a_dictionary_that_has_no_form_in_draft_11_stays() {
     }
 }
 
-/// G4, X39: a limit of our own with this name is shown as one with that of the other server.
+/// G4, X39: an own limit with this name and the limit of the other server become one item.
 #[test]
 fn an_own_limit_named_upstream_is_joined_with_the_dictionary() {
     let own = limits(r#""upstream";r=4;t=90"#);
@@ -329,7 +329,7 @@ fn a_list_that_would_get_too_long_stays_as_it_is() {
     assert_eq!(merged_limits(&inner, r#""edge";r=4"#), inner);
 }
 
-/// G4: two layers, of which one has been told twice.
+/// G4: the fields of one of two layers are merged twice.
 #[test]
 fn merging_the_same_fields_again_changes_nothing() {
     let own = limits(r#""a";r=4;t=20, "b";r=1;t=1"#)

@@ -1,4 +1,4 @@
-//! The fields that a server writes for its own limits, of whatever the program and the inner service give it.
+//! The fields that a server writes for its own limits, with arbitrary input from the program and the inner service.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,4 +1,4 @@
-//! Properties that hold for every value, and for every text.
+//! Properties of all values and of all texts.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -48,7 +48,7 @@ fn extension() -> impl Strategy<Value = (String, ExtensionValue)> {
     ("[a-z*][a-z0-9_.*]{0,3}-[a-z0-9_.*-]{1,5}", value)
 }
 
-/// Names that are likely to be equal, and others.
+/// Names with frequent collisions, and arbitrary names.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![select(vec!["a", "b", "default"]).prop_map(str::to_owned), "[ -~]{0,12}"]
 }
@@ -260,7 +260,7 @@ fn values<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Vec<&'a HeaderValue>
 }
 
 fn is_no_more_permissive_limit(after: &LimitHint, before: &LimitHint) -> bool {
-    // A limit without a name may have come to say the same as one that has one.
+    // A limit without a name may have been converted into an equivalent limit with a name.
     (before.name().is_none() || after.name() == before.name())
         && (before.name().is_none() || after.partition_key() == before.partition_key())
         && after.remaining() <= before.remaining()
@@ -279,7 +279,7 @@ fn is_no_more_permissive_policy(after: &PolicyHint, before: &PolicyHint) -> bool
 }
 
 proptest! {
-    /// A17, A24, B14: whatever is written in draft-11 is read as the same.
+    /// A17, A24, B14: fields serialized in draft-11 are parsed to equal values.
     #[test]
     fn fields_of_draft_11_are_read_as_they_were_written(
         policies in vec(draft11_policy(), 1..5), limits in vec(draft11_limit(), 1..5),
@@ -372,7 +372,7 @@ proptest! {
         }
     }
 
-    /// F1, G2, G9: whatever a server sends.
+    /// F1, G2, G9: with arbitrary fields from a server.
     #[test]
     fn any_header_section_is_read_and_merged(mut headers in section(NAMES), own in own()) {
         let before = headers.clone();

@@ -85,7 +85,7 @@ fn numbers_of_any_length_are_read_and_dates_end_with_the_year_9999() {
     }
 }
 
-/// F8, F9: a gateway and the service behind it each ask for a wait.
+/// F8, F9: a gateway and the service behind it each send a wait.
 #[test]
 fn of_several_lines_the_longest_wait_counts() {
     let (earlier, later) = ("Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:50:37 GMT");
