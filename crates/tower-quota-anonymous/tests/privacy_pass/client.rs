@@ -1,4 +1,4 @@
-//! The client: which challenges it answers, what it asks of issuers, and that no nonce is used twice.
+//! The client: which challenges it answers, what it requests from issuers, and that it uses no nonce twice.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A function from a request to the issuer to its answer.
 type Answer = dyn Fn(&Request<Bytes>) -> Option<Response<Full<Bytes>>> + Send + Sync;
 
-/// An issuer that gives a credential to everybody, unless it is told to answer otherwise.
+/// An issuer that issues a credential to every client, unless the test sets another response.
 #[derive(Clone)]
 struct Issuer(Arc<Inside>);
 
@@ -81,7 +81,7 @@ impl Issuer {
         response
     }
 
-    /// The paths and queries that were asked for, each with its host.
+    /// The requested paths and queries, each with its host.
     fn asked(&self) -> Vec<String> {
         self.0
             .asked
@@ -347,7 +347,7 @@ async fn after_a_429_tokens_are_sent_at_once_until_its_retry_after_is_over() {
                 assert_eq!(send(&client).await.unwrap(), 200);
             }
             assert_eq!(counts(), (5, 4), "{retry_after:?}");
-            // The limit is not exceeded any more, and the token is saved.
+            // The limit is no longer exceeded, and no token is spent.
             clock.advance(Duration::from_secs(1));
             site.is_exceeded.store(false, Ordering::SeqCst);
             assert_eq!(send(&client).await.unwrap(), 200);
@@ -437,7 +437,8 @@ async fn requests_are_sent_without_a_token_when_the_issuer_gives_no_credential_f
     assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (8, 1, 2));
 }
 
-/// The token of a remembered 429 can be too old. That does not say that each request needs one.
+/// A token for the challenge of an earlier 429 can be too old. The resulting 401 does not mean that every request needs
+/// a token.
 #[tokio::test]
 async fn a_401_for_a_token_that_a_429_has_asked_for_makes_tokens_no_requirement() {
     let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
@@ -498,7 +499,7 @@ async fn where_tokens_are_optional_each_request_is_sent_once() {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
     assert_eq!((seen.requests(), seen.tokens().len()), (11, 7));
-    // The limit is not exceeded any more.
+    // The limit is no longer exceeded.
     clock.advance(Duration::from_secs(30));
     for _ in 0..3 {
         assert_eq!(send(&client).await.unwrap(), 200);
@@ -506,7 +507,7 @@ async fn where_tokens_are_optional_each_request_is_sent_once() {
     assert_eq!((seen.requests(), seen.tokens().len()), (14, 7));
 }
 
-/// An origin answers a gRPC call with status 200 and says in `grpc-status` what it means.
+/// An origin responds to a gRPC call with status 200, and `grpc-status` contains the outcome.
 #[tokio::test]
 async fn challenges_in_a_grpc_status_are_answered() {
     for (code, requests) in [("16", 3), ("8", 3), ("0", 2), ("14", 2)] {
@@ -597,7 +598,7 @@ impl CredentialStorage for Forgetful {
     }
 }
 
-/// M22: a nonce is kept before it is sent, so one that was lost on the way is not used again.
+/// M22: a nonce is stored before it is sent, so the nonce of a lost request is not reused.
 #[tokio::test]
 async fn after_a_crash_a_client_goes_on_with_its_credential_and_repeats_no_nonce() {
     let (issuer, clock, seen, kept) = (Issuer::new(Profile::P256), manual(), Seen::default(), Kept::default());
@@ -609,7 +610,7 @@ async fn after_a_crash_a_client_goes_on_with_its_credential_and_repeats_no_nonce
             .unwrap()
             .layer(sender.clone());
         assert_eq!(send(&client).await.unwrap(), 200);
-        // The program ends while a request is on its way, so it cannot know if the token has arrived.
+        // The program ends while a request is in flight, so it cannot know whether the token arrived.
         let mut lost = client.clone();
         drop(lost.ready().await.unwrap().call(request()));
         let sent_and_lost = tokio::time::timeout(Duration::ZERO, client.oneshot(request()));
@@ -646,7 +647,8 @@ async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
     assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2, 3, 4]));
 }
 
-/// M6, M39, M40, M41: a response without an answerable challenge is passed on, and no issuer is asked for anything.
+/// M6, M39, M40, M41: a response without an answerable challenge is returned unchanged, and no request is sent to an
+/// issuer.
 #[tokio::test]
 async fn challenges_that_do_not_pass_the_checks_are_not_answered() {
     let own = challenge_of("issuer.example", &["api.example"]);
@@ -846,7 +848,8 @@ fn a_configured_url_of_an_issuer_is_one_of_https() {
     );
 }
 
-/// M18: whatever an issuer answers but a valid response, there is no credential, and no request after the challenge.
+/// M18: unless the issuer sends a valid response, the client gets no credential, and sends no request after the
+/// challenge.
 #[tokio::test]
 async fn answers_of_an_issuer_that_are_no_credential_are_errors() {
     let credential = "application/private-credential-response";

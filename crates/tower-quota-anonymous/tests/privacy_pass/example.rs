@@ -1,4 +1,4 @@
-//! The example `anonymous`: what it tells is what happens.
+//! The example `anonymous`: its output describes what happens.
 
 use test_kit::RedisServer;
 #[path = "../../examples/anonymous/main.rs"]
@@ -29,7 +29,7 @@ async fn told(redis_url: Option<String>) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The lines that tell of a request by this client.
+/// Returns the output lines for requests of this client.
 fn sent<'a>(told: &'a str, who: &str) -> Vec<&'a str> {
     told.lines()
         .filter_map(|line| line.trim_start().strip_prefix(who)?.strip_prefix(": "))

@@ -50,9 +50,10 @@ impl Flooded {
         }
     }
 
-    /// The statuses of requests with forged tokens from these addresses, and of honest ones that come right behind them.
+    /// Returns the statuses of requests with forged tokens from these addresses, and of honest requests sent
+    /// immediately after them.
     ///
-    /// All of them are there before the first proof is verified.
+    /// All requests arrive before the first proof is verified.
     async fn send<A: Into<IpAddr>, H: Into<IpAddr>>(
         &mut self,
         strangers: impl IntoIterator<Item = A>,

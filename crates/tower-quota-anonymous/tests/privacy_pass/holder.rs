@@ -5,7 +5,7 @@ use tower_quota_anonymous::{
     Challenge, Credential, CredentialRequest, IssuerKey, Token, TokenChallenge, token_to_header_value,
 };
 
-/// The issuer's key, and credentials of it for every client that asks.
+/// The issuer's key, which issues a credential to every client that requests one.
 pub(crate) struct Issuer(pub(crate) IssuerKey);
 
 /// A client with one credential.

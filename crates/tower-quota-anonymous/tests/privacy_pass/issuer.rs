@@ -1,4 +1,4 @@
-//! The issuer over HTTP: its directory, who gets a credential, and what others are told.
+//! The issuer over HTTP: its directory, which clients get a credential, and the responses to all others.
 
 use std::{
     convert::Infallible,
@@ -68,7 +68,7 @@ pub(crate) fn post(message: impl Into<Bytes>) -> Request<Full<Bytes>> {
     head.body(Full::new(message.into())).unwrap()
 }
 
-/// A message that asks for a credential of this key.
+/// A message that requests a credential of this key.
 pub(crate) fn message(key: &IssuerKey) -> Vec<u8> {
     CredentialRequest::new(key.public_key(), b"context")
         .unwrap()
@@ -327,7 +327,7 @@ async fn what_cannot_be_read_is_not_charged_and_what_fails_its_proof_is() {
     assert_eq!(ask(&good).await, 429);
 }
 
-/// A credential lasts for longer than an outage, so it is not given away uncounted, whatever the layer does otherwise.
+/// A credential outlasts an outage, so none is issued uncounted, regardless of the layer's failure mode.
 #[tokio::test]
 async fn nothing_is_issued_uncounted_while_the_store_is_unavailable() {
     let store = TestStore::failing(StoreErrorKind::Unreachable);
@@ -516,7 +516,7 @@ impl Rotation {
             let key = directory.preferred_key(Profile::P256, now).unwrap();
             let request = CredentialRequest::new(key, b"context").unwrap();
             let response = send(&self.issuer, post(request.to_message())).await;
-            // The thread may have stood still while hours went by.
+            // The clock may have advanced by hours while the thread was paused.
             if response.status() == 422 && self.clock.now().micros_since(now) > 3_600_000_000 {
                 continue;
             }
@@ -554,7 +554,8 @@ async fn keys_are_rotated_under_load_without_a_request_that_fails() {
         })
         .collect();
 
-    // A key begins every three hours. It is announced two hours before, and the one before it goes on for two hours more.
+    // A key becomes current every three hours. It is announced two hours earlier, and the previous key remains valid
+    // for two hours more.
     let (mut current, mut begins) = (first, Timestamp::default());
     let (mut known, mut used) = (None, Vec::new());
     for round in 1..=3 {

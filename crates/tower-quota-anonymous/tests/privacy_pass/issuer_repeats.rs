@@ -479,7 +479,7 @@ async fn a_repeat_is_answered_while_its_caller_is_locked_out_and_takes_no_slot()
     assert_eq!(scene.asked("alice", 6).await, [200; 6]);
 }
 
-/// A runtime of two threads: the one of the test, and one that blocks, which is taken until `free` is called.
+/// A runtime with two threads: the test's thread, and a blocking thread that is occupied until `free` is called.
 fn with_a_taken_thread<F: Future>(test: impl FnOnce(Box<dyn FnOnce()>) -> F) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = runtime.enable_all().max_blocking_threads(1).build().unwrap();
@@ -524,7 +524,7 @@ fn a_granted_request_without_a_place_gets_503_and_is_answered_without_a_charge_w
             assert!(!response.headers().contains_key("ratelimit"));
             assert_eq!(scene.remaining("bob").await, 1);
         }
-        // A stranger is told that there is nothing for it, and the directory is served.
+        // A stranger is rejected with 403, and the directory is served.
         assert_eq!(send(&scene.issuer, post(scene.message.clone())).await.status(), 403);
         free();
         assert_eq!(alice.await.unwrap(), 200);

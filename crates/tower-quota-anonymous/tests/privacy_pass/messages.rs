@@ -171,7 +171,7 @@ fn challenge_fields_of_rfc_9577_are_read_beside_other_schemes_and_made_up_types(
             let max_age = challenge.max_age().map(|age| age.as_secs().to_string());
             assert_eq!(max_age.as_deref(), expected["max_age"].as_str());
             let token_type = u16::from_str_radix(&expected["token_type"].as_str().unwrap()[2..], 16).unwrap();
-            // The made-up one, of type 0, says nothing that could be read.
+            // The synthetic challenge, of type 0, cannot be parsed.
             let read = challenge.token_challenge().map(|challenge| challenge.token_type());
             assert_eq!(read.ok(), Some(token_type).filter(|token_type| *token_type > 0));
         }
@@ -313,7 +313,7 @@ fn names_are_hosts_and_contexts_have_32_bytes_or_none() {
         assert!(TokenChallenge::parse(&valid[..length]).is_err());
     }
     assert!(TokenChallenge::parse(&[&*valid, &[0]].concat()).is_err());
-    // Contexts of one byte, and of more than are there.
+    // A context of one byte, and a context longer than the message.
     assert!(TokenChallenge::parse(&[0xc7, 0xd3, 0, 1, b'i', 1, 7, 0, 0]).is_err());
     assert!(TokenChallenge::parse(&[0xc7, 0xd3, 0, 1, b'i', 33, 7, 0, 0]).is_err());
     assert!(TokenChallenge::parse(&vec![0; TokenChallenge::MAX_LENGTH + 1]).is_err());
@@ -327,7 +327,8 @@ fn a_challenge_of_the_older_profile_has_no_credential_context() {
     let renewed = challenge.clone().with_credential_context([7; 32]);
     let key = KeyId::from_bytes([9; 32]);
     assert_ne!(renewed.request_context(&key), challenge.request_context(&key));
-    // A renewed credential starts with a full allowance in a context of the same name, which is what its limit is about.
+    // A renewed credential starts with a full allowance in a context of the same name, and the limit applies to that
+    // context.
     assert_eq!(renewed.presentation_context(&key), challenge.presentation_context(&key));
 }
 

@@ -187,7 +187,7 @@ async fn a_spent_token_is_rejected_until_the_window_ends_also_with_another_proof
     }
 }
 
-/// M27, M28: whatever is wrong, the answer is the same.
+/// M27, M28: all invalid tokens get the same response.
 #[tokio::test]
 async fn tokens_that_are_not_valid_are_challenged_alike() {
     for profile in Profile::ALL {
@@ -227,7 +227,7 @@ async fn tokens_that_are_not_valid_are_challenged_alike() {
     }
 }
 
-/// A header is not a way to name another profile: each byte of a token is there for something.
+/// A header cannot select another profile: every byte of a token matters.
 #[tokio::test]
 async fn a_token_with_any_byte_changed_is_rejected() {
     for profile in Profile::ALL {
@@ -248,7 +248,7 @@ async fn a_token_with_any_byte_changed_is_rejected() {
     }
 }
 
-/// X22, section 5.6 of the design: all instances say the same for the whole window, to everybody.
+/// X22, section 5.6 of the design: all instances send the same challenge to all clients for the whole window.
 #[tokio::test]
 async fn a_challenge_is_the_same_for_all_and_changes_with_the_window_and_the_policy() {
     let site = Site::new(Profile::P256);
@@ -411,7 +411,7 @@ fn scripts_may_read_the_challenge_and_all_other_fields_of_the_crate() {
     assert_eq!(others, tower_quota::fields::EXPOSED);
 }
 
-/// M37: a person behind a shared address goes on with a token.
+/// M37: a user behind a shared address can continue with a token.
 #[tokio::test]
 async fn whom_the_limit_by_address_rejects_is_challenged_and_passes_with_a_token() {
     let site = Site::with(Profile::P256, OriginLayerBuilder::optional);
@@ -489,7 +489,7 @@ async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
     let challenge = site.challenge().await;
     let holders: Vec<_> = (0..12).map(|_| site.issuer.holder(&challenge)).collect();
     let tokens: Vec<_> = holders.iter().map(|holder| holder.token(&challenge, 0)).collect();
-    // All of them are there before the first proof is verified: futures on one thread.
+    // All requests arrive before the first proof is verified, because they are futures on one thread.
     let sent: Vec<BoxFuture<'_, Response<Bytes>>> = tokens
         .iter()
         .map(|token| site.send(with_token(request(), token)).boxed())
@@ -557,7 +557,8 @@ async fn two_tokens_of_one_client_share_no_value() {
     }
 }
 
-/// A tag is never forgotten while its window may be accepted: at the cap the origin says that it cannot tell.
+/// A tag is never evicted while its window may be accepted: at the cap, the origin responds with 503, because it cannot
+/// decide.
 #[tokio::test]
 async fn a_full_memory_rejects_tokens_and_forgets_none_that_is_accepted() {
     let site = Site::with(Profile::P256, |builder| builder.max_tags(3));

@@ -113,7 +113,7 @@ async fn a_tag_spent_before_a_border_stays_spent_behind_it_on_all_instances() {
     let tokens = site.tokens(2).await;
     let ahead = site.issuer.holder(&next).token(&next, 0);
 
-    // The last moment of the window, with its own challenge and with that of the next one.
+    // At the last microsecond of the window, tokens for its challenge and for the next challenge are accepted.
     site.clock.advance(MINUTE - Duration::from_micros(1));
     assert_eq!(site.status(0, &tokens[0]).await, 200);
     assert_eq!(site.status(0, &ahead).await, 200);
