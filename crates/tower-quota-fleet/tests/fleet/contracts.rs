@@ -229,7 +229,7 @@ async fn while_redis_is_away_callers_keep_their_quotas_and_new_ones_have_the_pla
     assert_eq!((instance.quota(1).await, instance.quota(2).await), (5_000, 100));
 }
 
-/// A stream that was cut off or lost says nothing about the changes that are gone.
+/// A truncated or deleted stream does not contain the lost changes.
 #[tokio::test]
 async fn after_changes_were_lost_everything_is_read_again() {
     let server = RedisServer::start();

@@ -22,7 +22,7 @@ use crate::source::{Source, builder, hour, layer, pass, poll, quota, version};
 /// Seconds since the Unix epoch.
 const START: u64 = 1_800_000_000;
 
-/// An instance with a clock of its own.
+/// An instance with a separate clock.
 struct Instance {
     layer: RateLimitLayer,
     access: AccessList,
@@ -176,7 +176,7 @@ async fn a_number_far_ahead_of_the_time_is_no_order() {
     assert!(!instance.is_on() && instance.follower.status().controls_failure().is_none());
 }
 
-/// The last switch that was read counts, not that of the last document without a mistake.
+/// The last switch that was read applies, even if the rest of its document is invalid.
 #[tokio::test(start_paused = true)]
 async fn a_document_with_an_invalid_access_list_turns_the_switch_for_good() {
     let source = Source::default();
@@ -363,10 +363,10 @@ async fn a_gauge_shows_whether_an_instance_applies_its_limits_and_when_it_will_a
     let page = recorder.handle();
     let _recorder = set_default_local_recorder(&recorder);
     let source = Source::default();
-    // A scope of its own: the gauge counts all layers of a scope in this process.
+    // A separate scope, because the gauge counts all layers of a scope in this process.
     let layer = builder().scope("gauge").build().unwrap();
     let instance = Instance::with_layer(layer, source.clone());
-    // Each series is there from the start.
+    // Each series exists from the start.
     let (is_on, is_off) = (r#"limits_off{scope="gauge"} 0"#, r#"limits_off{scope="gauge"} 1"#);
     assert_shows(&page, &[is_on, r#"rules_switch_ends_seconds{rules="test"} 0"#]);
     source.order(off(5).with_end(START + 600));
@@ -562,7 +562,7 @@ async fn on_an_empty_redis_the_switch_and_blocks_work_and_a_flush_does_not_stop_
     server.command(&["FLUSHALL"]);
     eventually("it says what is lost", async || one.lost().len() == 2).await;
     assert!(!one.is_on());
-    // Nothing is there, and an order is newer than what was lost all the same.
+    // Redis is empty, but the number of a new order is still above the lost one.
     let controls = alice.control(Control::switch_on()).await.unwrap();
     assert!(controls.switch().unwrap().number() > order.number() && controls.access().is_empty());
     eventually("it is on", async || one.is_on()).await;
@@ -601,7 +601,7 @@ async fn rules_that_were_lost_come_back_from_an_instance_with_a_number_above_all
     let published = alice.commit(&proposal).await.unwrap();
     assert_eq!(published.version().number(), 4);
     eventually("nothing is lost", async || one.lost().is_empty()).await;
-    // Without a file: rules that are published anew get a number above the lost ones, too.
+    // Without a file: rules that are published again also get a number above the lost ones.
     server.command(&["FLUSHALL"]);
     eventually("it reports the loss", async || {
         let reports = rules.instances().await.unwrap();
@@ -637,7 +637,7 @@ async fn the_same_rules_are_published_again_above_a_number_that_redis_has_lost()
     assert_eq!(alice.commit(&proposal).await.unwrap().version().number(), 43);
 }
 
-/// The clock of the server that had the last order was ahead, or the one of the server that has its place is behind.
+/// The clock of the server with the last order was fast, or the clock of its replacement is slow.
 #[tokio::test]
 async fn an_order_is_newer_than_all_that_instances_report_whatever_the_clock_of_the_server_says() {
     let set = "clocks";

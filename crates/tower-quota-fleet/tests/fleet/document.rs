@@ -80,7 +80,7 @@ impl<T: std::fmt::Debug, E: std::fmt::Display> Text<T> for Result<T, E> {
 
 const RULES: &str = r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 60}]}"#;
 
-/// Fields of a document with values that are wrong, in which `RULES` stands for rules, and what is said about them.
+/// Fields of a document with invalid values, and the resulting errors. `RULES` is a placeholder for rules.
 const MISTAKES: &[(&str, &str, &str)] = &[
     ("format", "0", "format 0 is outside 1.."),
     (

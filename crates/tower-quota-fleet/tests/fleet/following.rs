@@ -39,7 +39,7 @@ async fn instances_change_within_two_seconds_and_read_a_document_once() {
     pass(Duration::from_secs(60)).await;
     assert!(layers.iter().all(|layer| quota(layer) == 1));
     let [polls, documents] = source.asked();
-    // Each asks about once a second, and there is no document to read.
+    // Each instance polls about once a second, and there is no document to read.
     assert!((5_600..6_200).contains(&polls) && documents == 0, "{polls} {documents}");
 
     for number in 2..5 {
@@ -52,7 +52,7 @@ async fn instances_change_within_two_seconds_and_read_a_document_once() {
             }
         }
         assert!(start.elapsed() <= Duration::from_secs(2), "{:?}", start.elapsed());
-        // They do not ask at the same moment.
+        // The instances do not poll at the same time.
         assert!(start.elapsed() - first.unwrap() > Duration::from_millis(500));
         pass(Duration::from_secs(20)).await;
         assert_eq!(source.asked()[1], 100);
@@ -108,7 +108,7 @@ async fn a_start_without_its_source_has_the_rules_of_the_program_or_waits() {
     assert_eq!((quota(&layer), follower.status().version()), (7, Some(published)));
 }
 
-/// Rules that are wrong, and what is said about them.
+/// Invalid rules and their errors.
 const WRONG_RULES: &[(&str, &str)] = &[
     (
         r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 1}, {"name": "a", "quota": 2, "window_seconds": 1}]}"#,
@@ -125,7 +125,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Documents with the number 6 that no layer can put in force.
+/// Documents with the number 6 that no layer can apply.
 fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
     let of = |document: RulesDocument| document.to_json().unwrap();
     let network = AccessEntry::network("everywhere", Access::Block).with_expiry(1);
@@ -219,7 +219,7 @@ async fn a_document_that_another_program_has_changed_is_rejected_until_it_is_tha
 async fn what_the_source_says_holds_even_when_the_number_went_down() {
     let (source, layer) = (Source::default(), layer());
     let follower = follow(&layer, &source);
-    // The last two: a fail-over has lost a publication, and the next one has the same number.
+    // The last two: a failover has lost a publication, and the next publication has the same number.
     for (number, expected) in [(5, 5), (6, 6), (3, 3), (4, 4)] {
         let published = source.publish(&version(number));
         poll().await;
@@ -252,7 +252,7 @@ async fn rules_and_switch_of_the_process_override_those_of_the_fleet_until_they_
     source.publish(&version(6));
     poll().await;
     assert_eq!((quota(&layer), follower.status().is_overridden()), (50, true));
-    // They are checked all the same.
+    // The rules are validated nevertheless.
     source.publish(&version(7).with_rules(Rules::new()));
     poll().await;
     assert_eq!(
@@ -412,7 +412,7 @@ async fn followers_that_share_an_access_list_keep_the_rules_of_each_other() {
     poll().await;
     assert_eq!(send(&first, "mallory").await.0, 403);
 
-    // It has nothing to say about clients.
+    // The document of `admin` has no access list.
     admin.publish(&version(100));
     let (second, _other) = sharing(&list, &admin);
     poll().await;
@@ -670,7 +670,7 @@ async fn a_source_that_panics_leaves_the_rules_as_they_are() {
         (quota(&layer), follower.status().version().map(RulesVersion::number)),
         (5, Some(5))
     );
-    // Changes that need no source go on.
+    // Changes that need no source still take effect.
     layer.limiter().rules().disable();
     poll().await;
     assert!(follower.status().is_overridden());
@@ -812,7 +812,7 @@ async fn metrics_count_polls_without_an_answer_and_a_follower_that_has_ended_run
     assert!(left.iter().all(|line| line.starts_with("unread_total ")), "{left:?}");
 }
 
-/// A source that always says that it may have changed.
+/// A source that always reports a possible change.
 #[derive(Debug)]
 struct Restless(Source);
 

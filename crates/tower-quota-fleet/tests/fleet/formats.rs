@@ -22,7 +22,7 @@ fn directory(format: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fleet/formats")).join(format)
 }
 
-/// The names of all formats, those of the newest last.
+/// The names of all formats, the newest last.
 fn formats() -> Vec<String> {
     let entries = fs::read_dir(directory("")).unwrap();
     let mut formats: Vec<String> = entries
@@ -141,7 +141,7 @@ fn dump(server: &RedisServer) -> String {
     text
 }
 
-/// Writes what this version of the crate writes, if that is asked for.
+/// Writes the format of this version of the crate if `WRITE_FORMAT` is set.
 async fn write_format() {
     let Ok(format) = env::var("WRITE_FORMAT") else {
         return;

@@ -18,7 +18,7 @@ fn publisher_at(servers: RedisStoreBuilder, set: &str) -> RulesPublisher {
     RulesPublisher::new(RedisRules::new(servers, set).unwrap(), "alice")
 }
 
-/// A publisher of a rule set of its own.
+/// A publisher of a separate rule set.
 fn publisher(set: &str) -> RulesPublisher {
     publisher_at(RedisStore::builder(shared_server().url()), set)
 }
@@ -81,7 +81,7 @@ async fn of_two_proposals_for_one_version_the_second_is_a_conflict_and_changes_n
     assert_eq!(numbers(&alice).await, [2, 1]);
 }
 
-/// A fail-over has lost version 2, and another publisher has made another one of it.
+/// A failover has lost version 2, and another publisher has published a different version 2.
 #[tokio::test]
 async fn another_document_of_the_same_number_is_a_conflict() {
     let (alice, set) = (publisher("digests"), "digests");
@@ -116,12 +116,12 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
         .publish(change().rollout_percent(1).allow_count_reset())
         .await
         .unwrap();
-    // Those who were not among the one percent start anew now.
+    // For callers outside the one percent, the counts reset now.
     let error = alice.publish(change()).await.unwrap_err();
     assert_eq!(error.kind(), FleetErrorKind::CountsReset);
     assert_eq!(error.to_string().matches("COUNTS RESET").count(), 1, "{error}");
     alice.publish(change().allow_count_reset()).await.unwrap();
-    // An operator in a hurry is not asked.
+    // A rollback needs no confirmation, because it is urgent.
     alice.publish(Publication::roll_back()).await.unwrap();
     alice.publish(Publication::roll_back_to(1)).await.unwrap();
     assert_eq!(alice.current().await.unwrap().unwrap().document().rules(), &minute(60));
@@ -400,7 +400,7 @@ fn add_user(server: &RedisServer, name: &str, rules: &[String]) -> String {
     format!("redis://{name}:password@127.0.0.1:{}/", server.port())
 }
 
-/// The permissions are read from the documentation, so that what it says is what is enough.
+/// The permissions are read from the documentation, so the test proves that the documented permissions suffice.
 #[tokio::test]
 async fn with_the_documented_permissions_only_publishers_publish_and_only_stores_count() {
     let server = RedisServer::start();
@@ -422,7 +422,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     assert!(alice.history().await.unwrap().len() > 2);
     let rules = RedisRules::new(RedisStore::builder(&publisher_url), "api").unwrap();
     assert!(rules.instances().await.unwrap().is_empty());
-    // The switch and the access list have a user of their own, who cannot change rules.
+    // The switch and the access list have a separate user, which cannot change rules.
     let on_call_user = documented_user(GUIDE, "on-call");
     let bob = publisher_at(RedisStore::builder(add_user(&server, "on-call", &on_call_user)), "api");
     bob.control(Control::switch_off()).await.unwrap();
@@ -432,7 +432,8 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     assert_forbidden(bob.publish(Publication::rules(minute(1))).await.unwrap_err());
     assert_forbidden(alice.control(Control::switch_on()).await.unwrap_err());
 
-    // Those who have taken over a service, and so its password, neither change nor read rules, whatever its commands are.
+    // An attacker who controls a service, and so has its password, can neither change nor read rules, even if its user
+    // may run any command.
     let any_command = ["on", ">password", "~quota:*", "resetchannels", "+@all"].map(str::to_owned);
     for url in [store_url.clone(), add_user(&server, "any-command", &any_command)] {
         let as_store = publisher_at(RedisStore::builder(url), "api");

@@ -347,7 +347,7 @@ async fn the_permissions_of_the_guide_are_what_an_instance_uses_and_no_more() {
     let used = used
         .lines()
         .filter_map(|line| line.strip_prefix("cmdstat_")?.split(':').next());
-    // Those of the test, and of any connection.
+    // Commands of the test, and of every connection.
     let own = [
         "acl", "auth", "client", "config", "hello", "info", "ping", "set", "zrange",
     ];

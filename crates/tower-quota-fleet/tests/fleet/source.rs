@@ -14,7 +14,7 @@ use tower_quota_fleet::{
     SwitchOrder,
 };
 
-/// The behaviour of a source when it is asked.
+/// How a source responds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Manner {
     #[default]
@@ -32,7 +32,7 @@ pub(crate) struct State {
     /// The number of requests for the version and for the document.
     pub(crate) asked: [u32; 2],
     pub(crate) reports: Vec<InstanceReport>,
-    /// `None` for a source without a switch and an access list of its own.
+    /// `None` for a source without a separate switch and access list.
     pub(crate) controls: Option<Orders>,
     /// True if no report gets an answer.
     pub(crate) hangs_on_reports: bool,
@@ -187,7 +187,7 @@ pub(crate) async fn pass(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// As long as it takes at most until each follower has asked again.
+/// Advances the time by more than the longest poll interval, so that each follower has polled again.
 pub(crate) async fn poll() {
     pass(Duration::from_millis(1_400)).await;
 }

@@ -1,4 +1,4 @@
-//! The program that those who are on call type.
+//! The command-line program for operators on call.
 
 #[path = "../../src/bin/tower-quota-rules/main.rs"]
 #[allow(dead_code, reason = "its `main` is not called here")]
@@ -14,7 +14,7 @@ use tower_quota_fleet::{InstanceReport, RedisRules, RulesSource, RulesVersion};
 use self::program::options::Options;
 use crate::source::pass;
 
-/// A rule set of its own, and files of rules.
+/// A separate rule set, and files of rules.
 struct Terminal {
     set: &'static str,
     directory: PathBuf,
@@ -206,7 +206,7 @@ const SLIPS: &[(&str, u8, &str)] = &[
         "is not 32 hexadecimal digits",
     ),
     ("show --qwerty", 2, "--qwerty"),
-    // No person is here to be asked.
+    // Without a terminal, nothing can be confirmed.
     ("publish 30.json", 2, "No terminal for a confirmation; add --yes"),
     ("block 0.0.0.0/0", 2, "No terminal for a confirmation; add --yes"),
     (
@@ -273,7 +273,7 @@ async fn the_instances_that_do_not_follow_are_named() {
         "{shown}"
     );
 
-    // A build that knows no switch of its own, and an order that no instance has read yet.
+    // A build that does not read the switch, and an order that no instance has read yet.
     let old = InstanceReport::new("web-3").running(first);
     rules.report(&old, &[]).await.unwrap();
     let (code, text) = terminal.types("off").await;
