@@ -1,4 +1,4 @@
-//! The advice of a response, and how much of it is believed.
+//! The advice of a response, and how much of it is trusted.
 
 use ratelimit_fields::{Dialect, Unit};
 
@@ -52,7 +52,7 @@ fn retry_after_is_read_as_seconds_and_as_a_date() {
     assert_eq!(wait(&["retry-after: 1", date, until]), Some(seconds(5)));
 }
 
-/// F12, F13, I7, J23: whatever field it comes in.
+/// F12, F13, I7, J23: in every field.
 #[test]
 fn absurd_values_are_cut_to_the_caps() {
     let limit = |lines: &[&str]| {
@@ -134,13 +134,13 @@ fn what_comes_from_a_cache_is_no_news() {
     }
 }
 
-/// `202 Accepted` says when to ask for the result, a redirection when to follow it.
+/// `202 Accepted` specifies when to request the result, and a redirection when to follow it.
 #[test]
 fn retry_after_counts_where_it_is_about_the_server() {
     let wait = |status, lines: &[&str]| advice_of(status, lines).retry_after();
     for status in [200, 202, 301] {
         assert_eq!(wait(status, &["retry-after: 9"]), None, "{status}");
-        // F8: together with fields it is about them.
+        // F8: beside rate limit fields, `Retry-After` applies to the limits.
         assert_eq!(
             wait(status, &["retry-after: 9", r#"ratelimit: "a";r=1"#]),
             Some(seconds(9)),
@@ -150,14 +150,15 @@ fn retry_after_counts_where_it_is_about_the_server() {
     for status in [403, 413, 429, 500, 503] {
         assert_eq!(wait(status, &["retry-after: 9"]), Some(seconds(9)), "{status}");
     }
-    // gRPC tells in a field of its own that a call was rejected.
+    // gRPC reports a rejected call in a separate field.
     for (grpc_status, expected) in [("0", None), ("8", Some(seconds(9))), ("14", Some(seconds(9)))] {
         let status = format!("grpc-status: {grpc_status}");
         assert_eq!(wait(200, &[&status, "retry-after: 9"]), expected);
     }
 }
 
-/// J25, K14: fields of the older dialects steer as those of draft-11 do; K18: a list that mixes dialects is malformed.
+/// J25, K14: fields of the older dialects have the same effect as draft-11 fields; K18: a list that mixes dialects is
+/// malformed.
 #[test]
 fn the_dialect_is_told_by_the_bare_item() {
     let read = |lines: &[&str]| {
@@ -174,7 +175,7 @@ fn the_dialect_is_told_by_the_bare_item() {
     let draft06 = (Some(Dialect::Draft06), five_in_ten);
     let numbers = ["ratelimit-limit: 9", "ratelimit-remaining: 5", "ratelimit-reset: 10"];
     assert_eq!(read(&numbers), draft06);
-    // Each field of draft-06 stands for itself.
+    // Each field of draft-06 is read independently.
     let without_limit = [
         "ratelimit-limit: 100, 100;w=60",
         "ratelimit-remaining: 5",
@@ -197,7 +198,7 @@ fn fields_that_differ_from_server_to_server_are_not_read() {
     assert!(advice_of(429, &fields).is_empty());
 }
 
-/// F17, X2: the unit is that of the policy of the same name, best of the same partition.
+/// F17, X2: the unit comes from the policy with the same name, preferably of the same partition.
 #[test]
 fn units_are_told_by_the_policy_of_the_same_name() {
     let advice = advice_of(

@@ -5,7 +5,7 @@ use super::{
     *,
 };
 
-/// Lines that say the same of one limit: so many units left, for so long.
+/// Lines that report one limit with `remaining` units and a reset in `reset` seconds, in each dialect.
 fn lines(dialect: &str, remaining: u64, reset: u64) -> Vec<String> {
     match dialect {
         "draft-11" => vec![format!(r#"ratelimit: "a";r={remaining};t={reset}"#)],
@@ -27,8 +27,8 @@ fn exchange(scene: &mut Scene, now: u64, lines: &[String], more: &[&str]) {
     scene.exchange(now, &lines);
 }
 
-/// F3, F4, F5, F6, J21, K14, N21: the draft's `10`, `1` and `7`, and rejected all the same; then a response that says the same
-/// again, and one that says nothing.
+/// F3, F4, F5, F6, J21, K14, N21: the draft's `10`, `1` and `7`, and a rejection nevertheless; then a response without
+/// remaining units, and a response without fields.
 #[test]
 fn nothing_that_a_limit_says_is_a_promise() {
     for dialect in DIALECTS {
@@ -48,7 +48,7 @@ fn nothing_that_a_limit_says_is_a_promise() {
         );
         let _trial = scene.send(14);
         assert!(!scene.wait(14).is_certain(), "{dialect}: one tries after the reset");
-        // Nothing is heard again: what was said ages out.
+        // Without new fields, the old ones expire.
         scene.exchange(30, &[]);
         assert!(scene.burst_of(30, 20), "{dialect}");
     }

@@ -139,7 +139,7 @@ async fn fifty_tasks_finish_a_job_with_not_one_429_after_the_first_answers() {
         for quota in [20, 60, 1_000] {
             let policy = QuotaPolicy::new("ten seconds", quota, seconds(10)).with_algorithm(algorithm);
             let name = format!("{algorithm:?} {quota}");
-            // Half of the quota's rate, which is all that a strict token bucket has to give, and the time on the way.
+            // Half of the quota's rate, which is all that a strict token bucket guarantees, and the time in transit.
             let at_most = 20 * 500_u64.div_ceil(quota) + 10;
             job(&name, &[policy], Strategy::Greedy, at_most).await;
         }
@@ -179,7 +179,7 @@ async fn without_waiting_the_same_job_is_rejected_over_and_over() {
     assert!(report.rejected_after_the_first_answer() > 500);
 }
 
-/// A server on a port of its own.
+/// Starts a server on a free port.
 async fn serve(limits: &RateLimitLayer) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();

@@ -255,7 +255,7 @@ async fn each_origin_is_for_itself() {
     }
 }
 
-/// A connection that adds the origin itself, as that of tonic does, or the `Host` field.
+/// A connection that adds the origin itself, as tonic's does, or the `Host` field.
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_host_in_their_uri_are_told_apart_by_their_host_field() {
     let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
@@ -294,8 +294,8 @@ async fn each_partition_is_for_itself() {
     assert_eq!(layer.origins(), 2);
 }
 
-/// E10: the rule of the server's keys is public, so the client computes the key of its next request and finds by it what
-/// is left, whichever request the server has told it to.
+/// E10: the rule for the server's keys is public, so the client computes the key of its next request and finds the
+/// remaining units, even if the server reported them in response to another request.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_for_it() {
     let key_of = |user: &[u8]| {
@@ -334,8 +334,8 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
     assert_eq!(script.requests(), ["/alice"]);
 }
 
-/// E11: what earlier requests were told holds for the next ones that are like them, whatever key the server has shown
-/// for them: those to the same origin, or of the same user where the client tells users apart.
+/// E11: what earlier responses reported applies to similar later requests, even if the server sent a key with it: to
+/// requests to the same origin, or of the same user if the client distinguishes users.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_requests() {
     let answers = || {
@@ -386,7 +386,7 @@ async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
     throttled(client.oneshot(get(URI)).await);
 }
 
-/// Wherever it stands among them.
+/// Regardless of the order of the origins.
 #[tokio::test(start_paused = true)]
 async fn of_many_origins_with_news_those_are_kept_whose_news_last_longest() {
     for before in 0..8 {
@@ -424,7 +424,7 @@ async fn an_origin_that_is_used_often_is_evicted_first_once_nothing_is_known_of_
     assert!(!is_known(0) && (1..=8).all(is_known));
 }
 
-/// The answers of those servers do not matter: any server can ask for an hour.
+/// The responses of those servers do not matter, because any server can send a wait of an hour.
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_origins_that_are_asked_once_does_not_push_out_one_that_is_used() {
     let mut answers = vec![(200, vec![]), (429, vec!["retry-after: 60"])];
@@ -445,7 +445,7 @@ async fn a_flood_of_origins_that_are_asked_once_does_not_push_out_one_that_is_us
     throttled(client.oneshot(get(URI)).await);
 }
 
-/// A new queue in front of the same server would overtake the one that is there.
+/// A new queue for the same server would overtake the existing one.
 #[tokio::test(start_paused = true)]
 async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_a_new_one() {
     let server = service_fn(async |request: Request<String>| {
@@ -499,7 +499,7 @@ async fn what_is_known_can_be_looked_at() {
     assert_eq!((known.retry_after(), known.in_flight(), known.waiting()), (None, 0, 0));
 }
 
-/// The extensions hold what the response has said, and nothing if it has said nothing.
+/// The extensions contain the advice of the response, and nothing if it has none.
 #[tokio::test]
 async fn the_advice_is_in_the_extensions_of_the_response() {
     let script = Script::new([

@@ -1,4 +1,4 @@
-//! The client layer, from what a header says to whole jobs against limited servers.
+//! The client layer, from parsing a header to whole jobs against limited servers.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
@@ -88,7 +88,7 @@ impl Script {
         })))
     }
 
-    /// Answers come so long after requests.
+    /// Responses arrive `takes` after requests.
     fn taking(self, takes: Duration) -> Self {
         self.0.lock().unwrap().takes = takes;
         self

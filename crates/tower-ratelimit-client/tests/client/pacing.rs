@@ -1,4 +1,4 @@
-//! When the next request may be sent, by what was said.
+//! When the next request may be sent, according to earlier responses.
 
 use tower_ratelimit_client::{Acquire, Pacing, Profile, SendPermit, Strategy, Wait};
 
@@ -43,7 +43,7 @@ impl Scene {
         self.answer(now, dispatch, lines);
     }
 
-    /// The same with a server that sends fields of its own.
+    /// Like `exchange`, with a server that sends the fields of `profile`.
     #[track_caller]
     pub(super) fn exchange_as(&mut self, profile: Profile, status: u16, now: u64, lines: &[&str]) {
         let dispatch = self.send(now);
@@ -52,7 +52,7 @@ impl Scene {
         self.0.record_response(dispatch, &advice, at(now));
     }
 
-    /// The requests that go at this moment, none of them answered.
+    /// Sends all requests that are admitted now, without responses.
     pub(super) fn burst(&mut self, now: u64) -> Vec<SendPermit> {
         let mut sent = Vec::new();
         while let Acquire::Ready(dispatch) = self.0.try_acquire(at(now)) {
@@ -62,7 +62,7 @@ impl Scene {
         sent
     }
 
-    /// Returns `true` if so many requests go at this moment.
+    /// Returns `true` if `requests` requests are admitted now.
     pub(super) fn burst_of(&mut self, now: u64, requests: usize) -> bool {
         (0..requests).all(|_| matches!(self.0.try_acquire(at(now)), Acquire::Ready(_)))
     }
@@ -102,7 +102,7 @@ fn no_more_than_the_units_left_are_sent_within_the_window() {
     }
 }
 
-/// F7: those on their way may be counted by the server after it has answered.
+/// F7: the server may count requests in flight only after it has responded to this one.
 #[test]
 fn requests_on_their_way_are_taken_off_what_is_left() {
     let mut scene = waiting();
@@ -116,12 +116,12 @@ fn requests_on_their_way_are_taken_off_what_is_left() {
     assert!(!scene.wait(0).is_certain(), "a late answer may leave more");
 }
 
-/// Units that looked used up because of requests on their way are there when all have been answered.
+/// Units that seemed exhausted because of requests in flight are available when all responses have arrived.
 #[test]
 fn nothing_that_is_left_is_lost_when_all_are_answered() {
     let mut scene = waiting();
     let sent: Vec<_> = (0..10).map(|_| scene.send(0)).collect();
-    // In any order: the least is the last that the server has said.
+    // In any order: the lowest value is the last one that the server sent.
     for (left, dispatch) in [7, 9, 4, 8, 6, 5, 12, 11, 10, 13].into_iter().zip(sent) {
         let field = format!(r#"ratelimit: "a";r={left};t=60"#);
         scene.answer(1, dispatch, &[&field]);
@@ -140,7 +140,7 @@ fn a_limit_that_is_said_twice_counts_once() {
     assert_eq!(scene.left(0), [4]);
 }
 
-/// F3, F6, J21: one unit left, and rejected all the same.
+/// F3, F6, J21: one unit remains, and the request is rejected nevertheless.
 #[test]
 fn units_that_are_left_are_no_promise() {
     let mut scene = waiting();
@@ -151,7 +151,7 @@ fn units_that_are_left_are_no_promise() {
     assert_eq!(scene.wait(7).until(), at(14));
 }
 
-/// F4: nothing is known to be back after the window.
+/// F4: after the window, no units are known to be restored.
 #[test]
 fn after_the_window_one_request_at_a_time_tries() {
     let mut scene = waiting();
@@ -180,7 +180,7 @@ fn a_trial_that_is_not_answered_or_lost_makes_room_for_the_next() {
     scene.wait(35);
 }
 
-/// F5: the next response may say nothing. What is known is forgotten in time, and nothing fails.
+/// F5: the next response may have no fields. Known limits expire, and nothing fails.
 #[test]
 fn a_limit_of_which_nothing_more_is_heard_is_forgotten() {
     let mut scene = waiting();
@@ -193,7 +193,7 @@ fn a_limit_of_which_nothing_more_is_heard_is_forgotten() {
     assert!(matches!(scene.0.try_acquire(at(60)), Acquire::Ready(_)));
 }
 
-/// F5: a server that repeats one limit and not the other has no more to say of the other, once its window is over.
+/// F5: if a server repeats one limit but not the other, the other expires at the end of its window.
 #[test]
 fn a_limit_that_is_not_repeated_holds_until_its_window_is_over() {
     let mut scene = waiting();
@@ -215,7 +215,7 @@ fn retry_after_wins_over_the_window() {
         assert_eq!(scene.wait(19).until(), at(20), "{field}");
         scene.exchange(20, &[]);
     }
-    // It wins also where it is later, and over what other responses have said.
+    // `Retry-After` also takes precedence if it is later, and over the fields of other responses.
     let mut scene = waiting();
     scene.exchange(0, &[r#"ratelimit: "a";r=5;t=1, "b";r=0;t=500"#, "retry-after: 20"]);
     assert_eq!(scene.wait(2).until(), at(20));
@@ -223,7 +223,7 @@ fn retry_after_wins_over_the_window() {
     assert_eq!(scene.burst(20).len(), 5);
 }
 
-/// Without any fields, a crowd that has waited must not return at one moment.
+/// Without any fields, waiting requests must not all be released at once.
 #[test]
 fn after_a_rejection_one_request_at_a_time_tries_until_one_is_none() {
     let mut scene = waiting();
@@ -362,7 +362,7 @@ fn units_of_unknown_size_hold_nothing_back_while_any_are_left() {
     assert_eq!(units, ["content-bytes", "tokens", "concurrent-requests"]);
 }
 
-/// F7, F17: whatever a unit is, nothing left of it is nothing left.
+/// F7, F17: a limit without remaining units is exhausted, whether or not its unit is known.
 #[test]
 fn an_exhausted_limit_of_an_unknown_unit_holds_requests_back_until_its_window_is_over() {
     let mut scene = waiting();
@@ -467,7 +467,7 @@ fn only_the_partition_of_these_requests_holds_them_back() {
     let mut scene = of("b");
     scene.exchange(0, &both);
     assert_eq!(scene.burst(0).len(), 9);
-    // E11: a limit whose key the server does not show may be that of any caller, also of this one.
+    // E11: a limit whose key the server does not show may apply to any caller, including this one.
     for mut scene in [of("c"), waiting()] {
         scene.exchange(0, &both);
         assert_eq!(scene.wait(0).until(), at(9));
@@ -540,7 +540,7 @@ fn jitter_only_adds() {
     assert_eq!(scene.wait(0).until(), at(600));
 }
 
-/// F4: a request that tried and was not sent has used nothing, so there is nothing to give back for it.
+/// F4: a trial request that was not sent has used nothing, so nothing is refunded.
 #[test]
 fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
     let mut scene = Scene::new(Strategy::Greedy);
@@ -553,7 +553,7 @@ fn however_many_that_try_are_not_sent_only_one_tries_at_a_time() {
     assert_eq!(scene.burst(10).len(), 1);
 }
 
-/// Knowledge from before the server said how much is left does not count.
+/// Events before the server reported the remaining units do not count.
 #[test]
 fn a_unit_comes_back_although_others_tried_in_vain_before_there_was_one() {
     let mut scene = Scene::new(Strategy::Greedy);
@@ -567,7 +567,7 @@ fn a_unit_comes_back_although_others_tried_in_vain_before_there_was_one() {
     assert_eq!(scene.left(10), [2]);
 }
 
-/// A mistake in a program, of which it may be told by wrong numbers, but not by a panic.
+/// A bug in a program, which may cause wrong numbers but must not cause a panic.
 #[test]
 fn a_dispatch_that_another_pacing_has_given_is_no_reason_to_panic() {
     let (mut scene, mut other) = (Scene::new(Strategy::Greedy), Scene::new(Strategy::Greedy));

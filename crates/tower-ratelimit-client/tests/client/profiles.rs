@@ -1,4 +1,4 @@
-//! Fields of well-known services, each read as its documentation says, and responses that such services have sent.
+//! Fields of well-known services, each parsed as documented, and recorded responses of these services.
 
 use httpdate::fmt_http_date;
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ const ANTHROPIC: [&str; 13] = [
 #[test]
 fn responses_that_services_have_sent_are_read() {
     let github = read(Profile::GitHub, 200, &GITHUB);
-    // An hour, of which the client believes ten minutes.
+    // One hour, which the client caps at ten minutes.
     assert_eq!(
         told(&github.limits()[0]),
         (None, "requests", Some(60), Some(58), Some(600))
@@ -96,7 +96,7 @@ fn responses_that_services_have_sent_are_read() {
         (Some("requests"), "requests", Some(5_000), Some(4_999), Some(0))
     );
     assert_eq!(requests.reset(), Some(Duration::from_millis(12)));
-    // More than 10 000 units are not believed.
+    // Units are capped at 10,000.
     assert_eq!(
         told(tokens),
         (Some("tokens"), "tokens", Some(10_000), Some(10_000), Some(0))
@@ -259,7 +259,7 @@ fn retry_after_counts_first_whatever_the_profile() {
     }
 }
 
-/// docs.github.com: a secondary limit has a `Retry-After`, or nothing left, or asks for one minute.
+/// docs.github.com: a secondary limit has a `Retry-After`, has no remaining units, or requires a wait of one minute.
 #[test]
 fn a_secondary_limit_of_github_is_waited_for() {
     let wait = |status, lines: &[&str]| read(Profile::GitHub, status, lines).retry_after();
@@ -267,9 +267,9 @@ fn a_secondary_limit_of_github_is_waited_for() {
     assert_eq!(wait(429, &left), Some(seconds(60)));
     assert_eq!(wait(429, &["retry-after: 5", left[0]]), Some(seconds(5)));
     assert_eq!(wait(403, &["retry-after: 5", left[0]]), Some(seconds(5)));
-    // The primary limit: its reset says when.
+    // The primary limit: its reset determines the wait.
     assert_eq!(wait(429, &["x-ratelimit-remaining: 0", left[1]]), None);
-    // It may be about permissions.
+    // A 403 can also mean missing permissions.
     assert_eq!(wait(403, &left), None);
     assert_eq!(wait(200, &left), None);
     assert_eq!(wait(429, &["age: 9", left[0]]), None);
@@ -362,7 +362,7 @@ async fn each_origin_has_its_own_profile() {
     }
     assert_eq!(log.lock().unwrap().len(), 16);
 
-    // A request without a host in its URI is for that of its field.
+    // A request without a host in its URI goes to the host of its `Host` field.
     let mut request = get("/");
     request.headers_mut().insert("host", "open.example".parse().unwrap());
     let start = Instant::now();
@@ -456,7 +456,7 @@ proptest! {
         prop_assert_eq!(advice.limits()[0].reset(), Some(seconds(wait)), "{}", reset);
     }
 
-    /// No client waits for ever, whatever a server sends.
+    /// No client waits forever, regardless of the server's response.
     #[test]
     fn no_text_makes_a_profile_panic_or_a_client_wait_longer_than_the_cap(
         values in proptest::collection::vec("[0-9a-zTZµ:+. -]{0,30}", 6), status in proptest::sample::select(vec![200, 403, 429]),

@@ -1,4 +1,4 @@
-//! Properties that hold for any server and any order of events.
+//! Properties for any server and any order of events.
 
 use std::time::Instant;
 
@@ -11,7 +11,6 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Ask,
-    /// The server answers one of the requests on their way.
     Answer {
         which: usize,
         limits: Vec<(u8, u64, u64)>,
@@ -40,7 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The allowance of an answer: so many requests until a moment, or until a newer answer.
+/// The allowance of a response: a number of requests until a time, or until a newer response.
 #[derive(Debug)]
 struct Promise {
     name: u8,
@@ -160,7 +159,7 @@ fn pace() -> impl Strategy<Value = Pace> {
     ]
 }
 
-/// A server that tells the truth: a fixed window.
+/// A server that reports its limit correctly: a fixed window.
 struct FixedWindow {
     quota: u64,
     seconds: u64,
@@ -184,7 +183,7 @@ impl FixedWindow {
     }
 }
 
-/// A request on its way.
+/// A request in flight.
 struct Call {
     number: u64,
     /// In milliseconds.
@@ -201,7 +200,7 @@ proptest! {
         ..ProptestConfig::default()
     })]
 
-    /// F7, F8, F15: whatever servers say, in whatever order their answers come.
+    /// F7, F8, F15: with arbitrary responses in arbitrary order.
     #[test]
     fn never_more_than_what_is_left_is_sent_within_a_window(pace in pace(), steps in vec(step(), 1..200)) {
         let mut scene = Scene::new(pace);
@@ -237,8 +236,8 @@ proptest! {
         }
     }
 
-    /// Alone with a server that tells the truth, a client is never rejected after the first answer: requests take
-    /// different times to get there, and so do answers.
+    /// A client that is alone with a truthful server is never rejected after the first response, even if requests and
+    /// responses take different times.
     #[test]
     fn a_truthful_server_never_rejects(
         quota in 1..20_u64,
@@ -281,7 +280,7 @@ proptest! {
         prop_assert!(answered >= 20 / (window + 5), "it goes on: {answered}");
     }
 
-    /// I7: what is in the fields does no harm, whatever it is.
+    /// I7: with arbitrary fields.
     #[test]
     fn no_header_makes_it_panic(
         status in 100..600_u16,

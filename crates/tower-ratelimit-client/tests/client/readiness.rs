@@ -1,4 +1,4 @@
-//! The contract between services: which one is ready, which one is called, and what a cancelled request gives back.
+//! The contract between services: which one is ready, which one is called, and what a cancelled request releases.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -58,7 +58,7 @@ fn clients_and_their_futures_go_from_thread_to_thread() {
     assert_send(client);
 }
 
-/// The one place of the service is free while a request waits for its turn, and asked for again when it comes.
+/// The service's only permit is free while a request is queued, and is acquired again when the request may be sent.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_holds_no_service_that_is_ready() {
     let layer = builder().build().unwrap();

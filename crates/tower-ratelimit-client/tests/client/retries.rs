@@ -70,7 +70,7 @@ async fn a_rejection_by_a_closed_policy_is_final() {
     assert_eq!(script.times(), [0]);
 }
 
-/// A limiter has not processed what it rejects with 429; a 503 does not say.
+/// A limiter has not processed a request that it rejects with 429; after a 503, this is unknown.
 #[tokio::test(start_paused = true)]
 async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
     let times = async |method: &str, status, lines: &[&'static str]| {
@@ -152,7 +152,7 @@ async fn content_that_cannot_be_had_again_is_sent_once() {
     assert_eq!(script.times(), [0]);
 }
 
-/// Without retries nothing is asked of the content.
+/// Without retries, the content does not need `Clone`.
 #[tokio::test]
 async fn content_that_cannot_be_cloned_can_be_sent() {
     struct Once;
