@@ -157,7 +157,8 @@ fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
     let client = by_address.resolve(&request);
     assert!(client.is_none_or(|client| client == client.to_canonical()));
     assert_eq!(by_address.extract(&request).is_some(), client.is_some());
-    // A line of the proxy's own says who the client is, whatever stands left of it; of one address, no other may be there.
+    // The proxy's own entry identifies the client, regardless of earlier entries. A single-address field must have no
+    // other line.
     let is_alone = !request.headers.contains_key(&name);
     request.headers.append(&name, HeaderValue::from_static(reported));
     let client = (is_list || is_alone).then_some(IpAddr::from([203, 0, 113, 9]));
@@ -168,7 +169,7 @@ fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
     assert_eq!(by_address.resolve(&request), Some(stranger));
 }
 
-/// The head of a response, a field on each line, as a client takes it in: with all that it may be told at once.
+/// Reads the head of a response, one field per line, as a client does, in each profile.
 pub fn response(input: &[u8]) {
     let headers: HeaderMap = lines(input)
         .filter_map(|line| {
@@ -197,7 +198,7 @@ pub fn response(input: &[u8]) {
             elapsed: Duration::from_millis(1_500),
         };
         let advice = Advice::read_as(profile, status, &headers, exchange, &caps);
-        // Those of a list, the one of draft-06, and those of a profile.
+        // The limits of a list, the limit of draft-06, and the limits of a profile.
         assert!(advice.limits().len() <= MAX_ITEMS + 1 + 4);
         for limit in advice.limits() {
             assert!(limit.remaining().is_none_or(|remaining| remaining <= caps.max_units()));
@@ -216,7 +217,7 @@ fn moment() -> Instant {
     Instant::now()
 }
 
-/// No wait is longer than its cap and no memory without a bound, whatever a server says.
+/// No wait exceeds its cap, and memory stays bounded, for arbitrary responses.
 fn obey(advice: &Advice, mut pacing: Pacing, latest: Instant, now: Instant) {
     for _ in 0..3 {
         match pacing.try_acquire(now) {
@@ -238,7 +239,7 @@ pub fn problem(input: &[u8]) {
         "violated-policies": problem.violated_policies(),
     });
     let written = written.to_string();
-    // Escapes may take more room than what they stand for.
+    // Escapes can be longer than the characters that they represent.
     assert!(written.len() > 64 * 1024 || Problem::parse(written.as_bytes()) == Some(problem));
 }
 
@@ -300,7 +301,7 @@ pub fn token_directory(input: &[u8]) {
     };
     assert!(directory.keys().count() <= Directory::MAX_KEYS);
     let json = directory.to_json();
-    // Escapes may take more room than what they stand for.
+    // Escapes can be longer than the characters that they represent.
     assert!(json.len() > Directory::MAX_LENGTH || Directory::parse(json.as_bytes()) == Ok(directory));
 }
 
