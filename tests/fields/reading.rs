@@ -24,7 +24,7 @@ fn hints(lines: &[(&str, &str)]) -> Hints {
     Hints::read(&lines.iter().map(line).collect::<HeaderMap>())
 }
 
-/// E4, E9, E10: the rule is public, so a client can say which limit its next request will meet.
+/// E4, E9, E10: the rule is public, so a client can determine which limit applies to its next request.
 #[test]
 fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
     let layer = RateLimitLayer::builder(MemoryStore::new())
@@ -39,7 +39,7 @@ fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
         let response = tokio_test::block_on(service.oneshot(request)).unwrap();
         response.headers()["ratelimit"].to_str().unwrap().to_owned()
     };
-    // The server has told both callers of theirs, and a gateway joins the lists.
+    // The server has reported the limits of both callers, and a gateway merges the lists.
     told_to("alice");
     let hints = hints(&[("ratelimit", &told_to("alice")), ("ratelimit", &told_to("bob"))]);
     let key_of = |user| {

@@ -121,7 +121,7 @@ async fn a_burst_capacity_of_a_caller_counts_where_the_algorithm_has_one() {
     }
 }
 
-/// Prefetched units are of the caller's policy, and no more of them than there are.
+/// Prefetched units come from the caller's policy, and never exceed its quota.
 #[tokio::test]
 async fn a_policy_that_prefetches_more_than_the_caller_may_use_prefetches_less_of_it() {
     let policy = MINUTE.with_prefetch(50);
@@ -164,7 +164,7 @@ async fn bounds_that_are_no_quotas_of_the_policy_are_errors_of_build() {
     }
 }
 
-/// Plan and own numbers come from one look-up; a request's own extension wins.
+/// The plan and the caller's numbers come from one lookup; a request's own extension takes precedence.
 #[tokio::test]
 async fn the_source_of_tiers_answers_with_the_quotas_of_a_caller_too() {
     let asked = Arc::new(AtomicUsize::new(0));
@@ -424,7 +424,7 @@ fn quotas_are_read_and_written_as_json() {
     }
 }
 
-/// Its own source may fail while that of the plans answers.
+/// The source of the quotas may fail while the source of the plans responds.
 #[tokio::test]
 async fn quotas_whose_source_fails_stay_for_ten_minutes_and_are_those_of_the_plan_afterwards() {
     let (clock, is_down) = (clock(), Arc::new(AtomicU8::new(0)));
@@ -466,7 +466,7 @@ async fn quotas_whose_source_fails_stay_for_ten_minutes_and_are_those_of_the_pla
     // A new customer has the plan at once.
     assert_eq!(policy("other").await, r#""minute";q=200;w=60"#);
     is_down.store(0, Ordering::Relaxed);
-    // The source is asked again soon, beside the request.
+    // The source is called again soon, in the background.
     clock.advance(Duration::from_secs(8));
     for user in ["acme", "other"] {
         policy(user).await;

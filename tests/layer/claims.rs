@@ -9,8 +9,8 @@ use tower_quota::{
 
 use crate::{everybody, hello, request};
 
-/// Keeps the rules of a limiter at those that a channel brings, until its sender is dropped: what a source in etcd or a
-/// ConfigMap does. Texts that are no valid rules leave the last good ones in force.
+/// Keeps the rules of a limiter in sync with a channel until its sender is dropped, as a source in etcd or a ConfigMap
+/// does. Invalid texts leave the last valid rules active.
 fn follow(rules: &RulesHandle, mut texts: watch::Receiver<String>) -> Result<JoinHandle<u32>, ConfigError> {
     let claim = rules.claim()?;
     Ok(tokio::spawn(async move {
@@ -87,7 +87,7 @@ fn a_limiter_has_one_claim_until_that_is_dropped() {
     assert!(!handle.is_enabled());
 
     drop(claim);
-    // No update could enable the limits any more.
+    // No further update could enable the limits.
     assert_eq!((current(&handle), handle.is_enabled()), (2, true));
     handle.replace(rules(3)).unwrap();
     let claim = handle.claim().unwrap();
@@ -202,7 +202,7 @@ async fn shown(layer: &RateLimitLayer) -> Option<String> {
     Some(field.to_str().unwrap().to_owned())
 }
 
-/// Otherwise the end of the override would put rules in force that the layer cannot carry out.
+/// Otherwise, the end of the override would activate rules that the layer cannot enforce.
 #[tokio::test]
 async fn a_layer_that_joins_during_an_override_fits_the_rules_that_it_hides() {
     let (limiter, tiers) = (

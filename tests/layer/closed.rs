@@ -57,7 +57,7 @@ async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
     );
 }
 
-/// A client that is told of a cost would try a smaller request.
+/// If the response mentioned the cost, the client would try a smaller request.
 #[tokio::test]
 async fn a_hidden_closed_policy_has_no_name_and_no_cost_is_blamed() {
     let rejected = send(

@@ -86,7 +86,7 @@ async fn a_stream_that_never_ends_is_charged_in_instalments_up_to_the_bound() {
         body.frame().await.unwrap().unwrap();
     }
     drop(body);
-    // Fifty megabytes are in debt by as much as the policy may hold, no more.
+    // Fifty megabytes overdraw the policy by at most its capacity.
     scene.clock.advance(Duration::from_secs(3_600));
     assert_eq!(scene.left().await, [0]);
     scene.clock.advance(Duration::from_secs(1_800));
@@ -233,7 +233,7 @@ async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
     assert_eq!(scene.left().await, [992]);
 }
 
-/// A client that goes away: what was charged ahead stays charged, and that is 1 MiB at most.
+/// If a client disconnects, what was charged ahead stays charged, at most 1 MiB.
 #[tokio::test]
 async fn a_response_that_is_given_up_counts_for_what_was_read_or_was_charged_ahead() {
     const MIB: u64 = 1 << 20;
@@ -256,7 +256,7 @@ async fn a_response_that_is_given_up_counts_for_what_was_read_or_was_charged_ahe
     }
 }
 
-/// A late charge meets the bound of the debt. To give back what is beyond it would pay off what was used.
+/// A late charge is capped by the maximum debt. Refunding the excess would repay what was used.
 #[tokio::test]
 async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
     for (at_once, size, frames) in [(1, 100_000, 15), (3, 100_000, 9), (30, 9_000, 8), (1, u64::MAX, 1)] {
@@ -283,7 +283,7 @@ async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
     }
 }
 
-/// An upload that does not end is charged while it goes on, not only afterwards.
+/// An endless upload is charged while it is in progress, not only afterwards.
 #[tokio::test]
 async fn an_upload_is_charged_in_instalments_while_it_is_read() {
     const MIB: u64 = 1 << 20;

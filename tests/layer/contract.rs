@@ -1,5 +1,5 @@
-//! The Tower contract: the service that was polled ready is the one that is called, clones stand for themselves, and
-//! nothing is left behind by a future that is dropped.
+//! The Tower contract: the service that was polled ready is the one that is called, clones are independent, and a
+//! dropped future leaves nothing behind.
 //!
 //! `tower_test::mock` panics when a service is called that was not ready.
 
@@ -71,7 +71,7 @@ fn body_of(response: Response<tower_quota::RateLimitBody<Body>>) -> Bytes {
     assert_ready!(body).unwrap().to_bytes()
 }
 
-/// Polls until nothing moves any more: a decision that comes later takes two polls.
+/// Polls until nothing changes: a deferred decision takes two polls.
 macro_rules! settle {
     ($future:expr) => {
         match $future.poll() {
@@ -81,7 +81,6 @@ macro_rules! settle {
     };
 }
 
-/// Sends a request through a service that has to be ready.
 fn call(service: &mut Service) -> Call {
     assert_ready_ok!(service.poll_ready());
     task::spawn(service.call(request()))
@@ -234,8 +233,8 @@ impl<S: tower::Service<R>, R> tower::Service<R> for Counted<S> {
     }
 }
 
-/// A clone may be dear, that of a `BoxCloneService` allocates. An allowed request needs one only if it waits for its
-/// decision, a rejected one needs one only to let go of the readiness.
+/// A clone can be expensive: cloning a `BoxCloneService` allocates. An admitted request needs a clone only if it waits
+/// for its decision, and a rejected request only to release the readiness.
 #[tokio::test(start_paused = true)]
 async fn a_request_clones_the_inner_service_once_at_most() {
     for (store, clones_of_allowed) in stores().into_iter().zip([0, 1]) {
@@ -264,7 +263,7 @@ async fn a_request_clones_the_inner_service_once_at_most() {
     }
 }
 
-/// Issue tower-rs/tower#764: limits that are kept in the service are those of one connection.
+/// Issue tower-rs/tower#764: limits stored in the service apply to one connection only.
 #[tokio::test(start_paused = true)]
 async fn clones_share_their_limits_but_not_their_readiness() {
     for store in stores() {
@@ -419,7 +418,7 @@ fn serve_one(service: &mut Service, handle: &mut Handle) {
     assert_ready_ok!(first.poll());
 }
 
-/// A request that waits for a turn must not keep others from what a ready service stands for, wherever the store is.
+/// A queued request must not hold the resources of a ready service, wherever the store is.
 #[tokio::test(start_paused = true)]
 async fn a_request_in_a_queue_holds_no_service_that_is_ready() {
     for (_, layer) in layers(&[queue()]) {
@@ -543,7 +542,7 @@ async fn a_request_that_is_cancelled_while_its_store_decides_stays_charged_and_h
     assert_pending!(handle.poll_request());
 }
 
-/// X34: `call` has asked a store that decides at once, and has not asked one that has to be waited for.
+/// X34: `call` has called a store that decides immediately, but not a remote store.
 #[tokio::test(start_paused = true)]
 async fn a_future_that_was_never_polled_is_charged_if_the_decision_was_made_by_call() {
     let policies = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 2)];
@@ -610,7 +609,7 @@ async fn a_request_that_was_passed_on_stays_charged_wherever_the_store_is() {
     }
 }
 
-/// The layer settles what it has charged. A program that settles the same decision once more would give it back twice.
+/// The layer settles its charge. If a program settled the same decision again, the units would be refunded twice.
 #[tokio::test(start_paused = true)]
 async fn a_decision_from_extensions_cannot_be_settled_by_the_program() {
     for slots in [None, Some(QuotaPolicy::concurrent("slots", 5))] {

@@ -86,13 +86,13 @@ async fn the_response_decides_what_the_request_has_cost() {
         });
         let response = layer.layer(service).oneshot(request()).await.unwrap();
         assert_eq!(scene.left().await, [left], "{status}");
-        // The client is told the amount that is charged.
+        // The response contains the charged amount.
         let shown = response.extensions().get::<Decision>().unwrap();
         assert_eq!(shown.allowances().next().unwrap().remaining(), left, "{status}");
     }
 }
 
-/// A GraphQL query, say. The handler knows better than the closure.
+/// For example, a GraphQL query: the handler knows the cost better than the closure.
 #[tokio::test]
 async fn a_handler_says_what_its_work_has_cost_and_later_requests_pay_it_off() {
     let scene = Scene::new([HOUR]);
@@ -111,17 +111,17 @@ async fn a_handler_says_what_its_work_has_cost_and_later_requests_pay_it_off() {
     );
     let rejected = costs(1).oneshot(request()).await.unwrap();
     assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
-    // Fifty units of debt and the one that is asked for, at 36 seconds each.
+    // Fifty units of debt plus the requested unit, at 36 seconds each.
     assert_eq!(rejected.headers()["retry-after"], "1836");
 
-    // However much it was: a capacity of debt is the most that is kept.
+    // Regardless of the cost, the debt is at most one capacity.
     scene.clock.advance(Duration::from_secs(1_836));
     costs(u64::MAX).oneshot(request()).await.unwrap();
     scene.clock.advance(Duration::from_secs(3_600 + 36));
     assert_eq!(scene.left().await, [1]);
 }
 
-/// However a policy counts, and however much it was: what is told is what is kept.
+/// For every algorithm and every cost, the reported state equals the stored state.
 #[tokio::test]
 async fn what_a_client_is_told_of_an_enormous_cost_is_what_the_store_says_afterwards() {
     let algorithms = [

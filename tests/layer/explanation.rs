@@ -83,7 +83,8 @@ fn of(user: &str, path: &str, tier: Option<&str>) -> Request<()> {
     request
 }
 
-/// Its lines contain this one and no name; with what remains, it says what the layer then decides.
+/// The text contains the line `expected` and no caller's name. With the remaining units, it predicts the layer's
+/// decision.
 async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<()>, expected: &str) {
     let explanation = layer.explain(&parts(request()));
     let text = explanation.to_string();
@@ -102,7 +103,7 @@ async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<
     }
 }
 
-/// The key, its partition and the outcome are those of the request.
+/// The key, its partition and the outcome match the request.
 #[tokio::test]
 async fn it_agrees_with_the_decision_and_charges_nothing() {
     let access = AccessList::new(key::client_ip());

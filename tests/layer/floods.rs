@@ -1,4 +1,4 @@
-//! A flood of new keys against a full `MemoryStore`: whom it makes forget what they have used.
+//! A flood of new keys against a full `MemoryStore`: which callers are evicted.
 //!
 //! In a debug build the store has a 256th of the default cap and the flood a 256th of its keys, so that a fourth of the
 //! callers are 64 times as dense; `cargo test --release --test floods` has the default cap, 600 000 keys and 200 callers.
@@ -145,7 +145,7 @@ fn ten_a_day(algorithm: Algorithm) -> QuotaPolicy {
     QuotaPolicy::per_day("day", 10).with_algorithm(algorithm)
 }
 
-/// Tests of their own, so that they run side by side.
+/// Separate tests, so that they run in parallel.
 macro_rules! no_exhausted_caller_is_forgotten {
     ($($name:ident: $policies:expr,)*) => {$(
         #[test]

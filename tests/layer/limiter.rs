@@ -70,7 +70,7 @@ fn policies(algorithm: Algorithm, kind: Kind, quota: u64) -> Vec<QuotaPolicy> {
     vec![short, QuotaPolicy::per_hour("hour", 25)]
 }
 
-/// A layer on a store that has to be waited for, so that rejections are cached.
+/// A layer on a remote store, so that rejections are cached.
 fn remote_layer(scene: &Scene) -> RateLimitLayer {
     let cost = |request: &http::request::Parts| *request.extensions.get().unwrap();
     let limiter = Limiter::builder(RemoteStore::<1>(scene.store.clone())).clock(scene.clock.clone());
@@ -87,7 +87,7 @@ async fn requested(layer: &RateLimitLayer, cost: u64) -> Decision {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// One scene sends requests, the other one checks or holds for some of them. Rules change meanwhile.
+    /// One scene sends requests; the other checks or acquires slots for some of them. Rules change in between.
     #[test]
     fn a_check_decides_as_a_request_would(
         algorithm in algorithms(),

@@ -1,4 +1,4 @@
-//! Policies with a lockout: what clients are told, and where the layer stands between them and the store.
+//! Policies with a lockout: the responses to clients, and the interaction of the layer with the store.
 
 use http::{StatusCode, header::RETRY_AFTER};
 use tower::{ServiceExt, service_fn};
@@ -61,7 +61,7 @@ async fn a_blocked_client_is_told_when_the_block_ends_from_the_response_on_that_
     assert_eq!(log_in(&layer, true).await.status(), StatusCode::OK);
 }
 
-/// The fifth attempt is charged before its password is looked at, and begins a lockout until it turns out to be right.
+/// The fifth attempt is charged before its password is checked, and starts a lockout until the password proves right.
 #[tokio::test]
 async fn a_login_that_turns_out_to_be_right_blocks_nobody() {
     let scene = Scene::new([logins(5)]);
@@ -88,7 +88,7 @@ async fn a_failure_that_is_charged_after_the_answer_begins_a_block_for_free_atte
     assert_eq!(log_in(&layer, false).await.outcome(), Outcome::Allowed);
 }
 
-/// In this process, others may ask the store again after a second.
+/// Applies immediately in this process; other processes may call the store again after one second.
 #[tokio::test]
 async fn an_administrator_lifts_a_block_by_a_reset() {
     let scene = Scene::new([logins(1)]);

@@ -47,7 +47,7 @@ use tower_quota::{
     key,
 };
 
-/// A store with a clock of its own, and the policies of a layer on it.
+/// A store with a separate clock, and the policies of a layer on it.
 #[derive(Clone)]
 struct Scene {
     clock: Clock,
@@ -136,7 +136,7 @@ fn ratelimit<B>(response: &Response<B>) -> &str {
     response.field("ratelimit")
 }
 
-/// A body of so many frames of a thousand bytes, of unknown length; or one that never ends.
+/// A body of `frames` frames of a thousand bytes, of unknown length; endless if `None`.
 #[derive(Debug)]
 struct Stream {
     frames: Option<usize>,

@@ -1,7 +1,7 @@
-//! Rules with mistakes, and what is said about them.
+//! Invalid rules and their errors.
 
-/// Mistakes in single fields of a policy: the field, its value, which is left out if it is empty, and the error's words
-/// about field, value and bound.
+/// Invalid fields of a policy: the field, its value, which is omitted if it is empty, and the error's text about field,
+/// value and bound.
 pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("quota", "", "missing field `quota`"),
     (

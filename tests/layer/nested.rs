@@ -65,7 +65,7 @@ async fn authentication_runs_no_more_often_than_the_limit_around_it_allows() {
     }
     let count = |count: &AtomicUsize| count.load(Ordering::SeqCst);
     assert_eq!((count(&authenticated), count(&served)), (10, 2));
-    // The client is told about both.
+    // The response reports both limits.
     assert_eq!(shown[2], r#""user";r=0;t=30, "address";r=7;t=42"#);
     assert_eq!(shown[199], r#""address";r=0;t=6"#);
 }
@@ -135,7 +135,7 @@ async fn an_inner_rejection_refunds_an_estimate_without_a_report_before_the_resp
     assert_eq!(outer.left().await, [99, 10_000]);
 }
 
-/// By a layer between the two: an embedding, say, by which the inner one chooses.
+/// Reported by a layer between the two, for example one that computes an embedding by which the inner layer chooses.
 #[tokio::test]
 async fn an_inner_rejection_keeps_the_units_that_were_reported() {
     let outer = Scene::new([HOUR, TOKENS, QuotaPolicy::per_hour("rows", 100).with_unit("rows")]);
@@ -152,7 +152,7 @@ async fn an_inner_rejection_keeps_the_units_that_were_reported() {
     assert_eq!(outer.left().await, [99, 9_960, 100]);
 }
 
-/// A task that outlives the rejection, say.
+/// For example, by a task that outlives the rejection.
 #[tokio::test]
 async fn a_report_after_an_inner_rejection_is_charged() {
     let outer = Scene::new([HOUR, TOKENS]);
@@ -197,7 +197,7 @@ async fn the_actual_cost_is_computed_from_an_inner_rejection_too_and_sees_that_i
     }
 }
 
-/// The inner layer knows that nothing was done, and says so.
+/// The inner layer knows that no work was done, and reports this.
 #[tokio::test]
 async fn a_rejection_that_says_its_actual_cost_costs_that_in_the_outer_layer() {
     let outer = Scene::new([HOUR]);
@@ -212,7 +212,7 @@ async fn a_rejection_that_says_its_actual_cost_costs_that_in_the_outer_layer() {
     assert_eq!(outer.left().await, [100]);
 }
 
-/// A layer that tells each decision is no layer that rejects.
+/// A layer that exposes a decision has not necessarily rejected the request.
 #[tokio::test]
 async fn an_inner_layer_that_shows_what_it_has_allowed_waives_no_estimate() {
     let outer = Scene::new([HOUR, TOKENS]);

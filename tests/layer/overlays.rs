@@ -1,4 +1,4 @@
-//! Rules of other sources in an access list, beside those of the program.
+//! Rules of other sources in an access list, in addition to the program's rules.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},

@@ -23,7 +23,8 @@ const HOUR: QuotaPolicy = QuotaPolicy::per_hour("hour", 100);
 
 type Mock = mock::Mock<Request<TextBody>, Response<TextBody>>;
 
-/// The paused clock goes on by itself when nothing else does: what never comes is not waited for.
+/// The paused clock advances automatically when all tasks are idle, so a future that never completes times out
+/// immediately.
 async fn soon<T>(future: impl Future<Output = T>) -> T {
     let in_time = tokio::time::timeout(Duration::from_secs(1), future).await;
     in_time.expect("it never comes")
@@ -78,7 +79,7 @@ async fn a_meter_rejects_what_comes_too_early_instead_of_keeping_it() {
     assert_eq!(call().await.status(), StatusCode::OK);
 }
 
-/// The one place of the service is free while a request waits for its turn, and asked for again when it comes.
+/// The service's only permit is free while a request is queued, and is acquired again when the request is admitted.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_waits_holds_no_service_that_is_ready() {
     let scene = Scene::new([QUEUE]);

@@ -22,7 +22,7 @@ use tower_quota::{
     key,
 };
 
-/// A memory store whose decisions come later, as those of a server.
+/// A memory store whose decisions are deferred, like a server's.
 fn remote(clock: &Clock) -> TestStore {
     TestStore::new(memory(clock), Timing::Later)
 }
@@ -165,7 +165,7 @@ async fn a_remembered_rejection_looks_like_the_one_that_the_store_would_give() {
                 assert_eq!(own.decision().retry_after(), said.decision().retry_after());
                 assert_eq!(own.outcome(), Outcome::Rejected);
             }
-            // Twenty that were allowed, and the three of the layer that always asks.
+            // Twenty admitted requests, and three of the layer without a cache.
             assert_eq!(store.calls(), 23);
         }
     }
@@ -231,7 +231,7 @@ async fn of_nested_layers_that_are_exhausted_the_store_hears_twice_a_second_and_
     for second in 1..120 {
         let before = (calls(), counted()[0]);
         a_second().await;
-        // A request that the address may send asks about the user, too.
+        // A request admitted by the address limit also calls the store for the user.
         let (calls, authenticated) = (calls() - before.0, counted()[0] - before.1);
         assert!(calls <= 2 + authenticated, "second {second}: {calls} calls");
     }
@@ -240,7 +240,7 @@ async fn of_nested_layers_that_are_exhausted_the_store_hears_twice_a_second_and_
     assert_eq!(counted(), [10 + 19, 2 + 3]);
 }
 
-/// Waiting does not help, so no time is told after which it would.
+/// Waiting does not help, so the response contains no time to retry.
 #[tokio::test]
 async fn a_cost_that_never_passes_is_cached_without_a_time_to_retry_and_a_smaller_one_asks() {
     let clock = clock();
@@ -386,7 +386,7 @@ async fn requests_that_cost_nothing_pass_by() {
     assert_eq!(store.calls(), calls + 1);
 }
 
-/// D12: what is remembered belongs to the numbers of the rules, and to whom they apply.
+/// D12: a cached rejection is valid only for the numbers of the rules and the callers to whom they apply.
 #[tokio::test]
 async fn new_rules_and_grants_count_at_once() {
     let clock = clock();
@@ -454,7 +454,7 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
     layer.limiter().caller("alice").reset().await.unwrap();
     clock.advance(Duration::from_micros(1));
 
-    // While this request is under way, another one is rejected.
+    // While this request is in flight, another one is rejected.
     let (answer, answered) = tokio::sync::oneshot::channel::<()>();
     let answered = Arc::new(std::sync::Mutex::new(Some(answered)));
     let service = layer.layer(service_fn(move |_: Request<()>| {
@@ -478,7 +478,7 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
     assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
 }
 
-/// Units that another instance gives back are seen after a second at most.
+/// Units restored by another instance are visible after at most one second.
 #[tokio::test]
 async fn what_others_give_back_is_seen_after_a_second() {
     let clock = clock();

@@ -125,7 +125,7 @@ async fn the_policy_field_stays_the_same_over_a_hundred_responses() {
     }
 }
 
-/// A8, J31: in whatever pattern, all at once too; each caller has a quota of its own.
+/// A8, J31: in any pattern, even all at once; each caller has a separate quota.
 #[tokio::test]
 async fn the_whole_quota_of_a_window_may_be_used_in_its_first_second() {
     let (clock, store) = manual_store();

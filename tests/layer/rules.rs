@@ -1,4 +1,4 @@
-//! Rules that change while requests are under way.
+//! Rules that change while requests are in flight.
 
 use std::{
     convert::Infallible,
@@ -325,7 +325,8 @@ async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
     assert!(sides.iter().all(|side| *side > 10), "{sides:?}");
 }
 
-/// Replaces rules until it is told to stop, and returns how often: always at least 10 000 units an hour and 5 000 a minute.
+/// Replaces rules until `is_over` is set, and returns how often. The quotas are always at least 10,000 units an hour
+/// and 5,000 a minute.
 fn replace_all_the_time(handle: &RulesHandle, is_over: &AtomicBool) -> u64 {
     let mut changes = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -468,7 +469,7 @@ async fn users_addresses_and_everybody_are_limited_in_one_decision() {
     );
 }
 
-/// E9: the same name never stands for two keys, and each key is shown with its policies.
+/// E9: the same name never refers to two keys, and each key is shown with its policies.
 #[tokio::test]
 async fn partition_keys_tell_whose_quota_each_policy_is_about() {
     let scene = Scene::new();
@@ -752,7 +753,8 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     assert_eq!(serde_json::from_value::<Rules>(written).unwrap(), read);
 }
 
-/// A policy for all, as JSON, with these fields beside its name, quota and window; later ones stand for earlier ones.
+/// A policy for all callers, as JSON, with `fields` in addition to name, quota and window; later fields replace earlier
+/// ones.
 fn policy_json(fields: &[(&str, &str)]) -> String {
     let mut all = vec![("name", r#""a""#), ("quota", "10"), ("window_seconds", "60")];
     all.retain(|(name, _)| fields.iter().all(|(other, _)| name != other));
@@ -792,7 +794,7 @@ async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rul
     }
 }
 
-/// Formats whose numbers are all signed, as those of TOML are.
+/// Formats in which all numbers are signed, like TOML.
 #[test]
 fn numbers_that_a_format_takes_for_signed_ones_are_read() {
     use serde::de::{Deserialize, value};

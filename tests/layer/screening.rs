@@ -724,7 +724,7 @@ fn changes() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// The bits of an address, in a space where all IPv4 addresses are mapped ones; `::/0` is thus not that of IPv4.
+/// The bits of an address in a space where all IPv4 addresses are mapped ones; `::/0` therefore does not contain IPv4.
 fn bits(address: IpAddr) -> (bool, u128) {
     match address.to_canonical() {
         IpAddr::V4(address) => (true, u128::from(u32::from(address)) << 96),
@@ -807,7 +807,7 @@ fn network(address: IpAddr, length: u8) -> String {
     format!("{first}/{length}")
 }
 
-/// The exemptions of a layer, and the requests that they are about.
+/// The exemptions of a layer, and the requests to which they apply.
 #[derive(Clone, Debug)]
 enum Exempt {
     And(Box<(Exempt, Exempt)>),
@@ -873,7 +873,7 @@ impl Exempt {
         }
     }
 
-    /// Returns `true` if it applies, in other words than those of the crate.
+    /// Returns `true` if the exemption applies, computed independently of the crate.
     fn applies(&self, asked: &Asked) -> bool {
         let segments = |path: &'static str| path.trim_matches('/').split('/').filter(|segment| !segment.is_empty());
         match self {
@@ -907,7 +907,8 @@ impl Asked {
 }
 
 proptest! {
-    /// An exempt caller costs nothing, whatever was used; all others are counted and, with nothing left, rejected.
+    /// An exempt caller is never charged, regardless of usage; all others are counted, and rejected when the quota is
+    /// exhausted.
     #[test]
     fn exempt_is_to_whom_all_of_any_exemption_applies_and_nobody_else(
         exempts in prop::collection::vec(exempts(), 0..5),

@@ -40,7 +40,7 @@ fn message<T: std::fmt::Debug>(result: Result<T, ConfigError>) -> String {
     result.unwrap_err().to_string()
 }
 
-/// A request of a caller who has so many units more.
+/// A request of a caller with a top-up of `units`.
 fn topped_up(units: u64) -> Request<Full<Bytes>> {
     let mut request = request();
     let top_up = CallerQuotas::new().top_up("hour", units, Timestamp::from_micros(u64::MAX));
@@ -65,7 +65,7 @@ async fn layers_of_one_limiter_share_its_rules_and_its_counts() {
     replaced(&rules, per_hour(20)).unwrap();
     assert_eq!(ratelimit(&sent(&plain, request()).await), r#""hour";r=16;t=2880"#);
     assert!(ratelimit(&sent(&old, request()).await).starts_with("limit=20, remaining=14,"));
-    // A roll-out, a reduced capacity and a top-up have sets of their own, with the fields of each layer.
+    // A rollout, a reduced capacity and a top-up have separate policy sets, with the fields of each layer.
     let rolled_out = per_hour(40).with_caller_quotas(1..=100);
     rules.roll_out(100, Rules::new().policy(rolled_out)).unwrap();
     let half = on(&limiter)
@@ -241,7 +241,7 @@ fn slots() -> QuotaPolicy {
     QuotaPolicy::concurrent("slots", 50)
 }
 
-/// One thing that a handler says about the cost of its request.
+/// A handler's report about the cost of its request.
 #[derive(Clone, Copy, Debug)]
 enum Word {
     Settle(u64),
@@ -337,7 +337,7 @@ async fn the_response_shows_what_its_handler_has_settled() {
     assert!(ratelimit(&response).ends_with(r#""hour";r=60;t=2160"#));
 }
 
-/// A custom unit that rules have dropped, or only try, is no mistake of a program that starts anew.
+/// A custom unit that the rules have dropped, or that only a rollout has, is not an error for a program that restarts.
 #[tokio::test]
 async fn a_layer_like_one_that_runs_can_be_built_after_rules_have_changed() {
     let tokens = || QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens");

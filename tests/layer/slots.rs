@@ -64,7 +64,7 @@ async fn a_slot_is_free_when_the_body_has_ended_also_before_it_is_dropped() {
     assert_eq!(scene.left().await[0], 2);
 }
 
-/// Servers do not ask a body for more that says that this was all.
+/// Servers do not poll a body again after it reports its end.
 #[tokio::test]
 async fn a_slot_is_free_with_the_last_frame_of_a_body_that_knows_it_to_be_the_last() {
     let scene = scene();
@@ -131,7 +131,7 @@ async fn a_slot_is_free_when_the_service_fails_however_long_its_future_is_kept()
     assert_eq!(scene.left().await, [2, 99]);
 }
 
-/// After an upgrade the body ends at once, and the connection goes on.
+/// After an upgrade, the body ends immediately, but the connection continues.
 #[tokio::test]
 async fn an_upgraded_connection_can_hold_its_slot() {
     let scene = scene();

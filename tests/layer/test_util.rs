@@ -51,7 +51,7 @@ async fn answers_come_in_the_order_in_which_they_were_told_and_then_the_store_co
         outcomes.push(decision(&send(&layer).await).outcome());
     }
     use Outcome::{Allowed, FailedOpen, Rejected};
-    // Nothing that was told is charged: three are counted, and the fourth is too many.
+    // Scripted answers charge nothing: three requests are counted, and the fourth exceeds the quota.
     assert_eq!(
         outcomes,
         [
@@ -113,7 +113,7 @@ async fn a_rejection_that_was_told_is_honest_for_every_algorithm() {
     }
 }
 
-/// Otherwise a refund of what was never charged would give back what was.
+/// Otherwise, refunding a charge that was never made would refund an actual charge.
 #[tokio::test]
 async fn what_becomes_of_a_charge_that_was_told_is_forgotten() {
     let store = ScriptedStore::new();
@@ -274,7 +274,7 @@ fn a_response_that_has_passed_no_layer_is_told_from_one_that_was_rejected() {
     assert_outcome(&Response::new(()), Outcome::Allowed);
 }
 
-/// A store of its own kind is not needed where nothing is told.
+/// Without scripted answers, any store can be used.
 #[tokio::test]
 async fn assertions_serve_with_every_store() {
     let layer = RateLimitLayer::builder(MemoryStore::new())

@@ -1,4 +1,4 @@
-//! Units of the program's own: an estimate before, the real amount afterwards.
+//! Custom units: an estimate before, the actual amount afterwards.
 
 use std::{
     future::ready,
@@ -218,7 +218,7 @@ async fn a_broken_body_counts_as_one_that_was_dropped() {
     assert_eq!(scene.left().await, [99, 9_000]);
 }
 
-/// The stream says it when it is dropped: a client that stops an answer pays for what was made of it.
+/// The stream reports the amount when it is dropped: a client that cancels a response pays for the generated part.
 #[tokio::test]
 async fn a_final_amount_holds_also_for_a_body_that_is_dropped() {
     struct Answer(Permit);
@@ -261,7 +261,7 @@ async fn what_was_said_to_be_used_never_becomes_less() {
     assert!(usage.set("tokens", 300));
     assert!(usage.add("tokens", 50));
     assert!(usage.finish("tokens", 10));
-    // It is final, and given back while the body goes on.
+    // The amount is final, and the rest is refunded while the body is in progress.
     assert_eq!(scene.left().await, [99, 9_250]);
     // A second attempt at the same request.
     assert!(usage.finish("tokens", 20) && usage.add("tokens", 40));
@@ -640,7 +640,7 @@ async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
     scene.store.settle(refund).await.unwrap();
     assert_eq!(scene.left().await, [100, 9_650]);
 
-    // No policy is lifted above its quota, whatever a message says.
+    // No refund restores a policy above its quota, regardless of the message.
     let all = plan(&scene.policies, 100).with_units("tokens", 1_000_000);
     scene
         .store
@@ -650,7 +650,7 @@ async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
     assert_eq!(scene.left().await, [100, 10_000]);
 }
 
-/// A refund of requests gives back no tokens, and one of tokens no requests.
+/// A refund of requests restores no tokens, and a refund of tokens restores no requests.
 #[tokio::test]
 async fn the_admin_handle_gives_back_what_was_said_of_each_unit() {
     let scene = scene();

@@ -70,7 +70,7 @@ async fn jitter_lengthens_the_reset_of_draft_06_and_the_wait_by_the_same_seconds
     assert!(seen.len() > 5, "{seen:?}");
 }
 
-/// J2: parameters of a policy stand with the policy.
+/// J2: parameters of a policy belong to the policy only.
 #[tokio::test]
 async fn the_numbers_of_draft_06_have_no_parameters() {
     let scene = Scene::new();
@@ -186,7 +186,7 @@ fn the_dialect_in_between_rejects_names_that_are_no_tokens() {
     }
 }
 
-/// K12: whatever is left, and also with a rejection.
+/// K12: regardless of the remaining units, and also in a rejection.
 #[tokio::test]
 async fn the_policies_of_the_dialect_in_between_stay_the_same_over_a_hundred_responses() {
     let scene = Scene::new();
@@ -201,7 +201,7 @@ async fn the_policies_of_the_dialect_in_between_stay_the_same_over_a_hundred_res
     assert_eq!(take(&layer, 1).await.status(), 429);
 }
 
-/// K16: the draft's own content of a rejection. The fields stand beside it.
+/// K16: a rejection with the content of the draft, in addition to the fields.
 #[tokio::test]
 async fn a_rejection_in_the_dialect_in_between_can_be_plain_json() {
     let scene = Scene::new();
@@ -238,7 +238,7 @@ async fn a_rejection_in_the_dialect_in_between_can_be_plain_json() {
     assert_eq!(rejected.field("retry-after"), "60");
 }
 
-/// The dialects in which the reset of the limit that is shown has to be the moment of `Retry-After`.
+/// The dialects in which the reset of the displayed limit must equal `Retry-After`.
 fn naming_one_moment() -> [ResponseFields; 4] {
     [
         ResponseFields::draft06(),
@@ -251,7 +251,7 @@ fn naming_one_moment() -> [ResponseFields; 4] {
 /// The units that are left, and the reset of the closest limit, as a client of these dialects reads them.
 fn left_and_reset(answer: &Answer) -> (u64, u64) {
     let mut headers = answer.headers().clone();
-    // With the numbers beside it, the list is that of draft-11.
+    // If the numbers of draft-06 are present, the list is in draft-11.
     if headers.contains_key("ratelimit-reset") {
         headers.remove("ratelimit");
     }
@@ -300,7 +300,7 @@ async fn a_rejection_by_slots_names_one_moment() {
     }
 }
 
-/// J12, K9, X7: of a service behind the layer, whatever its status, or of the application that has made a rejection.
+/// J12, K9, X7: set by a service behind the layer, with any status, or by the application in its rejection.
 #[tokio::test]
 async fn beside_a_retry_after_of_somebody_else_the_reset_names_its_moment() {
     for fields in naming_one_moment() {
@@ -329,7 +329,7 @@ async fn beside_a_retry_after_of_somebody_else_the_reset_names_its_moment() {
     }
 }
 
-/// K9: the longest wait of those that reject is that of each; others keep their time.
+/// K9: each violated policy reports the longest wait of all violated policies; the others keep their reset.
 #[tokio::test]
 async fn in_the_dialect_in_between_all_violated_policies_name_the_moment_and_no_other() {
     let layer = Scene::new().layer(

@@ -40,7 +40,7 @@ async fn draft_06_shows_the_same_moment_as_the_wait_of_a_rejection() {
     assert_eq!(rejected.field("retry-after"), "5");
 }
 
-/// J26, B.2.1 and B.2.2: a service short of capacity lowers the limit, and may go on to show its usual policy.
+/// J26, B.2.1 and B.2.2: a service short of capacity lowers the limit, and may still show its usual policy.
 #[tokio::test]
 async fn draft_06_shows_a_lowered_limit_beside_the_usual_policy() {
     let scene = Scene::new();
@@ -87,7 +87,7 @@ async fn draft_06_and_draft_07_show_a_limit_of_zero_beside_a_policy() {
         answer.fields(["ratelimit", "ratelimit-policy"]),
         ["limit=0, remaining=0, reset=20", "15;w=20"]
     );
-    // No store was asked, so the time by its clock is not known.
+    // The store was not called, so the time of its clock is unknown.
     for reset in [LegacyReset::DeltaSeconds, LegacyReset::UnixTime] {
         let answer = take(&exhausted(ResponseFields::legacy(reset)), 1).await;
         assert_eq!(answer.fields(LEGACY), ["", "", ""]);
@@ -122,7 +122,7 @@ async fn draft_06_and_draft_07_show_quota_0_as_the_limit_beside_a_policy() {
     );
 }
 
-/// J26, B.2.3: another policy from one request to the next, and a limit that the application says.
+/// J26, B.2.3: a different policy from one request to the next, and a limit set by the application.
 #[tokio::test]
 async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
     let scene = Scene::new();

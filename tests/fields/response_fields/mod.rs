@@ -24,7 +24,7 @@ use tower_quota::{
     key,
 };
 
-/// A store with a clock of its own, at midnight.
+/// A store with a separate clock, at midnight.
 struct Scene {
     clock: Clock,
     store: MemoryStore,

@@ -174,7 +174,7 @@ async fn a_dictionary_of_an_inner_service_becomes_an_item_named_upstream() {
             "upstream;r=3;t=60, edge;r=8;t=60",
             "upstream;q=5;w=60, edge;q=9;w=60",
         ),
-        // Without limits or policies of its own, the layer has nothing to add to that field.
+        // A layer that shows no limits or policies has nothing to add to that field.
         (
             ResponseFields::draft11().without_limits(),
             r#""upstream";r=3;t=60"#,
@@ -209,7 +209,7 @@ async fn of_two_dictionaries_the_closer_limit_is_shown() {
         dictionary("limit=50, remaining=3, reset=9", 3).await,
         "limit=3, remaining=2, reset=60"
     );
-    // The field does not say how much is left, or it is none of this dialect.
+    // The field does not contain the remaining units, or is not in this dialect.
     for inner in ["limit=50, reset=9", "limit=50", "???", r#""a";r=50"#, "a;r=50", ""] {
         assert_eq!(dictionary(inner, 3).await, inner);
     }
@@ -439,8 +439,8 @@ fn section() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
     vec((names, value), 0..6)
 }
 
-/// Returns `true` if a client that obeys one limit sends no more than one that obeys the other. An item may show the
-/// numbers of draft-06, which have no name.
+/// Returns `true` if a client that obeys `after` sends at most as much as a client that obeys `before`. An item may
+/// contain the numbers of draft-06, which have no name.
 fn holds_back_as_much(after: &LimitHint, before: &LimitHint) -> bool {
     let is_same = before.name().is_none() || after.name() == before.name();
     let is_as_low = before
@@ -453,8 +453,8 @@ fn holds_back_as_much(after: &LimitHint, before: &LimitHint) -> bool {
 }
 
 proptest! {
-    /// G1, G2, G9, X37 in every dialect, and of every dialect: nothing of the inner service is lost or looks more
-    /// permissive, whatever it sends.
+    /// G1, G2, G9, X37 in every dialect, and of every dialect: no field of the inner service is lost or looks more
+    /// permissive, for arbitrary fields.
     #[test]
     fn no_layer_removes_or_relaxes_what_an_inner_service_says(section in section(), quota in 1..400_u64) {
         let scene = Scene::new();
@@ -482,7 +482,7 @@ proptest! {
             for (after, before) in after_it.policies().iter().zip(before_it.policies()) {
                 prop_assert!(before.name().is_none() || after.name() == before.name(), "{:?}", fields);
                 prop_assert!(after.quota() <= before.quota(), "{:?}: {:?}", fields, after);
-                // A window of zero says nothing.
+                // A window of zero carries no information.
                 let window = before.window().filter(|window| !window.is_zero());
                 prop_assert!(after.window() >= window, "{:?}: {:?}", fields, after);
             }

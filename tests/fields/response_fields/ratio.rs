@@ -136,7 +136,7 @@ fn runtime() -> Runtime {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1_500) })]
 
-    /// D4, D5, D6, J28, X43: whatever the algorithm, the cost, the answer, the dialect and the source of the decision.
+    /// D4, D5, D6, J28, X43: for every algorithm, cost, response, dialect and source of the decision.
     #[test]
     fn no_response_invites_to_more_than_the_cap_allows(
         policies in vec(policy(), 1..4), steps in vec(step(), 1..12), fields in dialect(), is_remote in any::<bool>(),
@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// D2, D5, D6, X43: with half of a quota left, one request asks for slightly more than that.
+/// D2, D5, D6, X43: when half of a quota remains, one request costs slightly more.
 #[tokio::test]
 async fn a_short_wait_for_one_large_request_does_not_invite_to_all_that_is_left() {
     for (fields, expected) in [

@@ -1,4 +1,4 @@
-//! Which responses have fields, and how much they say.
+//! Which responses have fields, and how much the fields reveal.
 
 use std::{collections::HashSet, time::UNIX_EPOCH};
 
@@ -109,11 +109,11 @@ async fn a_hidden_policy_is_enforced_and_in_no_field_and_no_body() {
     }
     let all_hidden = scene.layer(ResponseFields::draft11(), [minute(9).hidden()]);
     let nothing = take(&all_hidden, 1).await;
-    // A1: an empty list is no value, and neither field is there with one.
+    // A1: an empty list is not a valid value, so neither field is present.
     assert!(!TOLD.iter().any(|name| nothing.headers().contains_key(*name)));
 }
 
-/// D3: a client is not to put off what it is told to do.
+/// D3: a client should not delay a request that the response instructs it to send.
 #[tokio::test]
 async fn a_redirect_does_not_show_a_low_limit() {
     let scene = Scene::new();
@@ -162,7 +162,8 @@ async fn the_rate_cap_lengthens_the_time_and_leaves_the_units() {
     );
 }
 
-/// D4, D6, X7: a request that costs more than is left of the window passes when the window ends, whatever the cap.
+/// D4, D6, X7: a request that costs more than the remaining units of the window is admitted when the window ends,
+/// regardless of the cap.
 #[tokio::test]
 async fn the_rate_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_policy_instead() {
     let scene = Scene::new();
@@ -225,7 +226,7 @@ fn settings_out_of_their_range_are_rejected_and_named() {
         message(fields().with_jitter(Duration::from_secs(3_601))),
         "response fields: jitter 3601s exceeds 3600s"
     );
-    // No field can say less than a second, which would be none.
+    // Fields contain whole seconds, so a jitter of less than a second would have no effect.
     assert_eq!(
         message(fields().with_jitter(Duration::from_millis(999))),
         "response fields: jitter 999ms is not a whole number of seconds"
@@ -236,7 +237,7 @@ fn settings_out_of_their_range_are_rejected_and_named() {
     );
 }
 
-/// D18: a rejected client that is not told a number is told a date, which is not too early.
+/// D18: a rejected client gets a date instead of a number, and the date is not too early.
 #[tokio::test]
 async fn retry_after_can_be_a_date() {
     let scene = Scene::new();
@@ -378,7 +379,7 @@ async fn the_application_adds_fields_of_its_own() {
     assert_eq!(take(&layer, 1).await.field("acme-ratelimit-daylimit"), "5000");
 }
 
-/// D16, E7, I9: what a request says in these fields, or in its user id, is nothing to the layer.
+/// D16, E7, I9: the layer ignores these fields in a request, and does not show its user ID.
 #[tokio::test]
 async fn fields_of_a_request_have_no_effect_and_none_of_its_text_is_shown() {
     let scene = Scene::new();
@@ -458,7 +459,7 @@ async fn a_rejection_that_a_cache_could_store_says_not_to() {
         assert_eq!(rejected(status, None, None).await, expected, "{status}");
     }
     assert_eq!(rejected(404, Some("max-age=1"), None).await, "max-age=1");
-    // A client that asks for a page in the name of gRPC does not spoil it for others.
+    // A GET request that claims to be gRPC must not make the rejection cacheable for other clients.
     assert_eq!(rejected(200, None, Some("GET")).await, "no-store");
     assert_eq!(rejected(200, None, Some("POST")).await, "");
 

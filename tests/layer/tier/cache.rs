@@ -133,7 +133,7 @@ async fn in_the_last_quarter_of_its_time_an_answer_is_renewed_while_nobody_waits
     assert_eq!((tier.as_deref(), waited), (Some("premium"), Duration::ZERO));
 }
 
-/// The source is asked when the look-up begins; what it says may have changed ever since.
+/// The source is called when the lookup starts; the result may be outdated from then on.
 #[tokio::test(start_paused = true)]
 async fn the_age_of_an_answer_counts_from_the_question() {
     let scene = Scene::with(|builder| {
@@ -354,7 +354,7 @@ async fn without_a_runtime_requests_go_on_without_a_tier() {
     assert_eq!(outside.join().unwrap(), std::task::Poll::Ready(None));
 }
 
-/// An answer that was there before the request could begin to wait for it went unheard.
+/// An answer that arrived before the request started to wait was missed.
 #[test]
 fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
     const THREADS: u64 = 4;
@@ -368,7 +368,7 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
     std::thread::scope(|scope| {
         for first in 0..THREADS {
             let (layer, runtime) = (&layer, runtime.handle());
-            // The look-up of a thread that is none of the runtime's begins on another one at once.
+            // A lookup from a thread outside the runtime immediately starts on a runtime thread.
             scope.spawn(move || {
                 for user in (first..10_000).step_by(THREADS as usize) {
                     let tier = runtime.block_on(request(layer, user));
@@ -379,7 +379,8 @@ fn an_answer_that_is_there_at_once_is_that_of_the_request_that_asked() {
     });
 }
 
-/// Its place is free before its answer is delivered, because the receiver may ask about the next user at once.
+/// The lookup's permit is released before its answer is delivered, because the receiver may look up the next user
+/// immediately.
 #[test]
 fn a_look_up_that_has_answered_is_in_nobodys_way() {
     let runtime = tokio::runtime::Runtime::new().unwrap();

@@ -1,5 +1,5 @@
-//! The Tower contract: the service that was polled ready is the one that is called, clones stand for themselves, and
-//! what passes through is left as it is.
+//! The Tower contract: the service that was polled ready is the one that is called, clones are independent, and
+//! requests and responses pass through unchanged.
 
 use std::task::Poll;
 
@@ -40,7 +40,6 @@ fn request() -> Request<&'static str> {
     request.body("question").unwrap()
 }
 
-/// Sends a request through a service that has to be ready.
 fn call(service: &mut Service) -> Call {
     assert_ready_ok!(service.poll_ready());
     task::spawn(service.call(request()))

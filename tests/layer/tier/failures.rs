@@ -53,7 +53,7 @@ async fn with_a_stale_answer_a_request_waits_for_the_renewal_deadline_only() {
     assert_eq!(scene.timed_request(1).await, (premium(), Duration::ZERO));
 }
 
-/// Its look-up has been waited for, but by a request that had something to go on with.
+/// A request has already waited for this lookup, but that request could use a stale tier.
 #[tokio::test(start_paused = true)]
 async fn after_a_forgotten_answer_a_request_waits_for_as_long_as_that_of_a_new_user() {
     let scene = Scene::new();
@@ -65,7 +65,7 @@ async fn after_a_forgotten_answer_a_request_waits_for_as_long_as_that_of_a_new_u
     scene.source.set(1, "premium");
     scene.layer.cache().forget(&UserId(1));
     let (tier, waited) = scene.timed_request(1).await;
-    // The rest of the look-up that had begun, and then all of its repetition.
+    // The rest of the started lookup, and then its whole repetition.
     assert_eq!((tier.as_deref(), waited), (Some("premium"), 550 * MILLISECOND));
 }
 
@@ -89,7 +89,7 @@ async fn while_the_source_fails_the_last_answer_is_used_but_not_for_ever() {
         scene.source.set(1, "premium");
         scene.request(1).await;
         scene.source.mood(mood);
-        // 60 seconds of being good and 10 minutes of being better than nothing. Requests may wait meanwhile.
+        // 60 seconds fresh and 10 minutes stale. Requests may wait during this time.
         while scene.time.now() < 659 * SECOND {
             scene.time.pass(SECOND).await;
             assert_eq!(scene.request(1).await.as_deref(), Some("premium"), "{mood:?}");

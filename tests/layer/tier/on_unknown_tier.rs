@@ -17,7 +17,7 @@ use test_kit::RemoteStore;
 
 type TextBody = Full<Bytes>;
 
-/// A service that limits users by their plan, of which a database knows: 2 a minute for nothing, 20 for those who pay.
+/// A service that limits users by their plan in a database: 2 requests a minute for free users, 20 for paying users.
 struct Limited {
     scene: Scene,
     limits: RateLimitLayer,
@@ -43,7 +43,7 @@ impl Limited {
             .tier("free", [QuotaPolicy::per_minute("minute", 2)])
             .tier("pro", [QuotaPolicy::per_minute("minute", 20)])
             .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
-        // With a store that has to be waited for, rejections are cached.
+        // With a remote store, rejections are cached.
         let limits =
             RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store)).clock(scene.time.clock.clone()))
                 .decision_in_response()
@@ -77,7 +77,7 @@ impl Limited {
         self.send(request.unwrap()).await.0
     }
 
-    /// The responses to so many requests at the same moment.
+    /// Returns the responses to `requests` concurrent requests.
     async fn burst(&self, user: u64, requests: usize) -> Vec<Seen> {
         join_all((0..requests).map(|_| self.request(user))).await
     }
@@ -179,7 +179,7 @@ async fn users_who_find_no_place_for_their_look_up_wait_for_one() {
     assert!((10..=12).contains(&service.scene.source.asked()));
 }
 
-/// The pause grew as after failures of the source, although the source was never asked.
+/// The pause grew as after failures of the source, although the source was never called.
 #[tokio::test(start_paused = true)]
 async fn a_user_who_found_no_place_twice_asks_for_one_again_after_the_shortest_pause() {
     let service = Limited::with(|builder| builder.max_look_ups(1).failure_pause(2 * SECOND));
@@ -260,7 +260,7 @@ async fn a_tier_for_unknown_users_is_theirs_at_once_or_after_the_wait() {
         assert_eq!(by_status(&responses), HashMap::from([(200, 5), (429, 5)]));
         service.scene.time.pass(400 * MILLISECOND - wait).await;
         assert_eq!(service.request(1).await, seen(200, 20, Duration::ZERO));
-        // A user of whom it is known that there is no tier is of the first one.
+        // A user known to have no tier is in the first tier.
         assert_eq!(service.request(2).await.waited, wait);
         service.scene.time.pass(400 * MILLISECOND).await;
         assert_eq!(service.request(2).await, seen(200, 2, Duration::ZERO));
@@ -292,7 +292,7 @@ async fn unknown_users_pass_uncounted_only_where_the_application_says_so() {
     }
 }
 
-/// A layer with tiers by another source has no use for what a `TierLayer` says.
+/// A layer that gets tiers from another source ignores the result of a `TierLayer`.
 #[tokio::test(start_paused = true)]
 async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_tier_otherwise() {
     let service = Limited::with(|builder| builder.on_unknown_tier(OnUnknownTier::pass_uncounted()));
@@ -346,7 +346,7 @@ async fn places_among_the_waiting_come_back_whatever_becomes_of_their_requests()
         for request in &mut requests {
             let _ = request.poll();
         }
-        // Some are cancelled while they wait, and some while their look-up is in the queue.
+        // Some requests are cancelled while they wait, and some while their lookup is queued.
         drop(requests.split_off(usize::try_from(user).unwrap() % 5));
         join_all(requests).await;
         service.scene.time.pass(20 * SECOND).await;

@@ -27,10 +27,10 @@ const PAUSE: Duration = Duration::from_millis(5);
 const LONGEST_PAUSE: Duration = Duration::from_millis(40);
 const FOR_EVER: Duration = Duration::from_secs(3_600);
 
-/// The end of a look-up after some milliseconds.
+/// How a lookup ends, after a number of milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The tier is the number of the look-up, so that each answer tells where it is from.
+    /// The tier is the number of the lookup, so that each answer identifies its lookup.
     Answer,
     Fail,
     Hang,
@@ -90,7 +90,7 @@ struct Diary {
     time: Time,
 }
 
-/// Ends a look-up, in whatever way it ends.
+/// Records the end of a lookup when it is dropped, whether or not it completes.
 struct Running(Diary, usize);
 
 impl Drop for Running {
@@ -226,7 +226,7 @@ impl Schedule {
         self.diary.history.lock().unwrap().forgotten.push((user, moment));
     }
 
-    /// Waits for the end of all that has begun. A look-up that is repeated because of forgetting has its time anew.
+    /// Waits until everything has ended. A lookup that is repeated because its user was forgotten gets a new timeout.
     async fn end(mut self) -> History {
         self.step(Step::Pass(200)).await;
         for request in self.requests {
@@ -253,7 +253,7 @@ impl History {
         forgotten.any(|(who, when)| who.is_none_or(|who| who == user) && from < *when && *when < to)
     }
 
-    /// The look-ups of a user that have answered before a moment, and that nothing has made unusable by then.
+    /// The lookups of a user that were answered before `moment`, and that nothing has invalidated.
     fn known(&self, user: u64, moment: Moment) -> impl Iterator<Item = (usize, &LookUp)> {
         self.look_ups.iter().enumerate().filter(move |(_, look_up)| {
             look_up.user == user
@@ -264,8 +264,8 @@ impl History {
         })
     }
 
-    /// Returns `true` if anything kept a newer answer from the request: a look-up of the user that has not ended, or has
-    /// failed, or too many of others.
+    /// Returns `true` if anything prevented a newer answer: a lookup of the user that is unfinished or failed, or too
+    /// many lookups of other users.
     fn has_excuse(&self, answer: &Answer, max_look_ups: usize) -> bool {
         let begun = || {
             self.look_ups
@@ -309,7 +309,7 @@ impl History {
         Ok(())
     }
 
-    /// Nothing newer was known, and something is told if anything is known. Holds if no user is evicted.
+    /// No newer answer was known, and a known answer is always used. Applies if no user is evicted.
     fn check_that_all_known_is_used(&self, answer: &Answer) -> Result<(), TestCaseError> {
         let newest = self
             .known(answer.user, answer.asked)
@@ -397,7 +397,7 @@ proptest! {
         steps in steps(),
         delays in prop::collection::vec(0..10_u32, 1..20),
     ) {
-        // A look-up that is repeated because its user was forgotten may miss the deadline.
+        // A lookup that is repeated because its user was forgotten may miss the deadline.
         let is_kept = |step: &Step| !matches!(step, Step::Forget(_) | Step::ForgetAll);
         let steps = steps.into_iter().filter(is_kept).collect();
         let fates = delays.into_iter().map(|delay| (Fate::Answer, delay)).collect();
@@ -415,7 +415,7 @@ proptest! {
     }
 }
 
-/// A source that is asked by threads, and counts.
+/// A source that is called from several threads, and counts the calls.
 #[derive(Default)]
 struct Counting {
     running: [AtomicUsize; 3],
@@ -438,7 +438,7 @@ impl Counting {
     }
 }
 
-/// Schedules as threads make them. Each request makes the clock go on, so that look-ups are always due.
+/// Real interleavings of threads. Each request advances the clock, so that lookups are always due.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn threads_never_look_up_a_user_twice_at_a_time() {
     let (source, clock) = (Arc::new(Counting::default()), Clock::manual(Timestamp::from_micros(1)));

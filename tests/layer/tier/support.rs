@@ -30,7 +30,7 @@ impl ToPartitionKey for UserId {
     }
 }
 
-/// A clock that shows the virtual time of Tokio, as far as it was told.
+/// A clock that follows Tokio's virtual time when `sync` or `pass` is called.
 #[derive(Clone)]
 pub(crate) struct Time {
     pub(crate) clock: Clock,
@@ -66,14 +66,14 @@ impl Time {
     }
 }
 
-/// Lets all tasks go on that can.
+/// Runs all tasks that can make progress.
 pub(crate) async fn settle() {
     for _ in 0..10 {
         tokio::task::yield_now().await;
     }
 }
 
-/// The behaviour of a source when it is asked.
+/// How a source responds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mood {
     Answers,
@@ -122,7 +122,7 @@ impl Source {
         self.database.lock().unwrap().mood = Some(mood);
     }
 
-    /// The number of look-ups so far.
+    /// The number of started lookups.
     pub(crate) fn asked(&self) -> usize {
         self.database.lock().unwrap().asked.len()
     }
@@ -132,7 +132,7 @@ impl Source {
         self.database.lock().unwrap().running
     }
 
-    /// Reads the tier that is there when the look-up begins, as a database does.
+    /// Reads the tier when the lookup starts, as a database does.
     pub(crate) async fn tier_of(self, UserId(user): UserId) -> Result<Option<String>, &'static str> {
         let (plan, mood, _running) = {
             let mut database = self.database.lock().unwrap();
