@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// A running app. It is killed when this is dropped.
+/// A running app, which is killed on drop.
 #[derive(Debug)]
 pub struct App {
     process: Child,
@@ -28,7 +28,7 @@ impl App {
         Self::start_with(name, &[])
     }
 
-    /// The same with variables of the environment.
+    /// Like [`start`](Self::start), with additional environment variables.
     ///
     /// # Panics
     ///

@@ -48,7 +48,7 @@ pub const LOW_CONTRASTS: &str = r"(() => {
         .filter(([contrast]) => contrast < 4.5);
 })()";
 
-/// A headless Chromium with one page. It is killed when this is dropped.
+/// A headless Chromium with one page. The process is killed on drop.
 #[derive(Debug)]
 pub struct Browser {
     process: Child,
@@ -63,11 +63,11 @@ pub struct Browser {
 /// A key of the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// One step down or on.
+    /// Moves down or forward.
     ArrowDown,
-    /// One step to the left.
+    /// Moves left.
     ArrowLeft,
-    /// One step to the right.
+    /// Moves right.
     ArrowRight,
     /// The key that activates what has the focus.
     Enter,

@@ -657,7 +657,7 @@ fn the_page_keeps_five_minutes_however_long_it_is_open() {
     visit.end();
 }
 
-/// As many callers as the list has no room for, each with another name, while the page is open.
+/// More callers than the list can show, each with a different name, while the page is open.
 #[test]
 #[ignore = "it takes nine minutes: `make browser-soak` runs it"]
 fn after_seven_rounds_of_load_the_page_is_as_small_as_after_five() {
