@@ -55,7 +55,7 @@ fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
     assert_eq!(limit("limit=10, reset=1").remaining(), None);
 }
 
-/// N5: it is the field of draft-06.
+/// N5: the field is the same as in draft-06.
 #[test]
 fn the_policies_of_the_examples_are_read_and_written_letter_by_letter() {
     for value in [
