@@ -234,7 +234,7 @@ async fn a_credential_is_fetched_once_and_spent_to_the_limit() {
         for _ in 0..3 {
             assert_eq!(send(&client).await.unwrap(), 200, "{profile}");
         }
-        // The first was challenged; those after it had their tokens at once.
+        // The first request was challenged; later requests had a token immediately.
         assert_eq!(seen.requests(), 4);
         let error = send(&client).await.unwrap_err();
         let TokenClientError::LimitReached { retry_after } = error else {
@@ -494,7 +494,7 @@ async fn where_tokens_are_optional_each_request_is_sent_once() {
         async move { response.await.map(|response| response.map(drop)) }
     }));
     let client = client(&issuer, &clock).build().unwrap().layer(sender);
-    // Three without a token; one is rejected, and sent again with a token; six more with tokens.
+    // Three requests without a token; the fourth is rejected, and sent again with a token; six more with tokens.
     for _ in 0..10 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
@@ -944,7 +944,7 @@ async fn after_a_failed_proof_no_credential_of_that_key_is_requested_for_five_mi
     assert_eq!(issuer.issued(), 4);
 }
 
-/// Else an outage of a second would use up the issuances of an hour.
+/// Otherwise, an outage of one second would use up the issuances of an hour.
 #[tokio::test]
 async fn after_failed_requests_the_issuer_is_left_alone_for_longer_and_longer() {
     let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());

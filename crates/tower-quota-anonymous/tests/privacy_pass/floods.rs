@@ -151,7 +151,7 @@ fn a_stranger_who_fills_the_queue_leaves_others_their_places() {
         for _ in 0..5 {
             let (forged, passed) = origin.send([STRANGER; 60], honest.clone()).await;
             assert_eq!(passed, [200; 6]);
-            // One has the thread, and two of eight have kept their places.
+            // One request has the thread, and two of eight have kept their places in the queue.
             assert_eq!(forged, BTreeMap::from([(401, 3), (503, 57)]));
         }
     });

@@ -55,7 +55,7 @@ pub(crate) fn with_token(mut request: Request<()>, token: &Token) -> Request<()>
     request
 }
 
-/// The same token with another byte at the end of its proof.
+/// Returns the token with a different last byte of its proof.
 pub(crate) fn forged(token: &Token) -> Token {
     let mut bytes = token.to_bytes();
     *bytes.last_mut().unwrap() ^= 1;

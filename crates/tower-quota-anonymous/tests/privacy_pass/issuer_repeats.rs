@@ -72,7 +72,7 @@ impl Scene {
         }
     }
 
-    /// Another request, whose proof fails: it is answered with 422 if it may have a credential.
+    /// Another request, whose proof fails: the issuer responds with 422 if the account may have a credential.
     fn other(&self, number: u8) -> Vec<u8> {
         let mut message = self.message.clone();
         *message.last_mut().unwrap() ^= number;
@@ -215,7 +215,7 @@ async fn however_late_repeats_are_they_end_one_window_after_the_charge() {
         assert_eq!(scene.ask("alice").await, 429);
         clock.advance(Duration::from_micros(1));
         assert_eq!(scene.remaining("alice").await, 1);
-        // It is charged again.
+        // A request after the window is charged again.
         assert_eq!(scene.ask("alice").await, 200);
         assert_eq!(scene.remaining("alice").await, 0);
         assert_eq!(scene.ask("alice").await, 429);
@@ -489,7 +489,7 @@ fn with_a_taken_thread<F: Future>(test: impl FnOnce(Box<dyn FnOnce()>) -> F) {
     runtime.block_on(taken).unwrap().unwrap();
 }
 
-/// One place, and a ration.
+/// An issuer with a single place, and a ration.
 fn crowded() -> Scene {
     crowded_by(ration(MemoryStore::new()))
 }
@@ -516,7 +516,7 @@ fn a_granted_request_without_a_place_gets_503_and_is_answered_without_a_charge_w
         let scene = crowded();
         let alice = scene.asking("alice");
         has_place(&scene, "alice").await;
-        // As often as it comes: it was not answered.
+        // Any number of attempts is allowed, because none was answered.
         for _ in 0..6 {
             let response = scene.response("bob", &scene.message).await;
             assert_eq!(response.status(), 503);

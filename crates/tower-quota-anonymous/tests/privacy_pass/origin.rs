@@ -236,7 +236,7 @@ async fn a_token_with_any_byte_changed_is_rejected() {
         });
         let challenge = site.challenge().await;
         let good = site.issuer.holder(&challenge).token(&challenge, 1);
-        // One of each part, and all of its ends.
+        // Changes a byte of each part, and the last byte.
         let bytes = good.to_bytes();
         for at in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
             let mut changed = bytes.clone();
@@ -510,7 +510,7 @@ async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
     assert_eq!(site.with_token(&tokens[0]).await, 429);
 }
 
-/// One of equal tokens at the same time passes.
+/// Of equal concurrent tokens, exactly one is accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_equal_tokens_at_once_one_passes() {
     let site = Arc::new(Site::with(Profile::P256, |builder| {

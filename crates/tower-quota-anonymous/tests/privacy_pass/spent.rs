@@ -177,7 +177,7 @@ async fn what_an_instance_has_accepted_it_knows_while_the_store_comes_and_goes()
     assert_eq!(site.status(0, &tokens[1]).await, 429);
 }
 
-/// Tags that the store knows make room; those that only this process knows stay.
+/// Tags that the store has recorded are evicted; tags that only this process has recorded stay.
 #[tokio::test]
 async fn a_full_memory_does_not_hinder_an_origin_whose_store_answers() {
     let site = Site::new(|builder| builder.max_tags(2));
