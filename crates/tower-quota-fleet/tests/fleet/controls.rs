@@ -239,7 +239,7 @@ async fn an_order_takes_precedence_over_the_document_and_the_process_over_both()
     instance.layer.limiter().rules().disable();
     poll().await;
     assert!(!instance.is_on() && instance.follower.status().is_off());
-    // One task looks at the switch, and another one reports it with its next poll.
+    // One task reads the switch, and another task reports it with its next poll.
     poll().await;
     assert!(source.state().reports.last().unwrap().is_off());
     instance.layer.limiter().rules().clear_overrides();

@@ -75,7 +75,7 @@ async fn requests_do_not_wait_for_a_source_that_hangs_and_the_rules_stay() {
         source.publish(&version(6));
         pass(Duration::from_secs(30)).await;
         let [polls, _] = source.asked();
-        // One after the other, each cancelled after a second.
+        // One poll after the other, each cancelled after a second.
         assert!((12..=40).contains(&polls), "{manner:?}: {polls}");
         assert!(send(&layer, "alice").now_or_never().unwrap().1.contains("q=5"));
         let failure = follower.status().failure().unwrap().to_owned();
@@ -337,7 +337,7 @@ async fn a_roll_out_is_for_the_same_callers_as_without_a_fleet_and_for_those_tha
         }
     }
     assert_eq!(follower.status().version().map(RulesVersion::number), Some(105));
-    // It ends with the next version that has none.
+    // The rollout ends with the next version that has none.
     source.publish(&version(106));
     poll().await;
     assert!(send(&layer, "staff").await.1.contains("q=106"));
@@ -518,7 +518,7 @@ async fn a_switch_that_this_process_has_turned_on_holds_against_a_later_off_of_t
     let path = std::env::temp_dir().join(format!("tower-quota-switch-on-{}", std::process::id()));
     fs::write(&path, "on\n").unwrap();
     let (source, layer) = (Source::default(), layer());
-    // It is against no fleet yet, and no override of one.
+    // No fleet is followed yet, so these calls override nothing.
     let handle = layer.limiter().rules();
     handle.disable();
     handle.enable();
@@ -717,7 +717,7 @@ async fn a_report_without_an_answer_delays_no_poll() {
     pass(Duration::from_secs(100)).await;
     let ([polls, _], reports) = (source.asked(), source.state().reports.len());
     assert!(polls >= 80, "{polls}");
-    // It is tried again, one at a time.
+    // The report is retried, one attempt at a time.
     assert!((40..=100).contains(&reports), "{reports}");
 }
 

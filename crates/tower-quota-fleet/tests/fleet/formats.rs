@@ -37,7 +37,7 @@ fn read(format: &str, file: &str) -> String {
     fs::read_to_string(directory(format).join(file)).unwrap()
 }
 
-/// One of each kind that a store keeps in another way.
+/// One policy of each kind that stores represent differently.
 fn policies() -> Vec<QuotaPolicy> {
     use Algorithm::*;
 

@@ -207,7 +207,7 @@ async fn the_last_good_rules_stay_while_redis_is_down_and_a_server_without_them_
         until("the failure shows", || follower.status().failure().is_some()).await;
         assert_eq!(quota(&layer), number - 1);
         assert!(send(&layer, "alice").await.1.contains(&format!("q={}", number - 1)));
-        // It has lost everything, as a server without persistence does.
+        // The server has lost all data, like a server without persistence.
         server.restart();
         until("it answers again", || follower.status().failure().is_none()).await;
         assert_eq!(quota(&layer), number - 1);
@@ -265,7 +265,7 @@ async fn what_other_programs_write_is_rejected_and_too_much_of_it_is_not_even_re
     let rejected = || follower.status().rejected().map(|(_, error)| error.kind());
     until("it is too long", || rejected() == Some(Reason::TooLong)).await;
     sleep(Duration::from_secs(2)).await;
-    // It was looked at once, and not as a whole.
+    // The document was read once, and not completely.
     assert_eq!((calls(&server, "getrange"), calls(&server, "mget") >= 2), (1, true));
     assert!(bytes_sent(&server) < 2 * RulesDocument::MAX_LENGTH);
 
@@ -335,7 +335,7 @@ async fn the_permissions_of_the_guide_are_what_an_instance_uses_and_no_more() {
     let follower = follow(&layer, instances.clone());
     publish(&server, "api", &version(5));
     timeout(HANG, follower.wait_for_rules()).await.unwrap();
-    // It has reported, and deletes the report before with the next one.
+    // The instance has reported, and deletes its previous report with the next one.
     let published = publish(&server, "api", &version(6));
     let is_reported = || {
         let reports = server.command(&["ZRANGE", &key("api", "instances"), "0", "-1"]);

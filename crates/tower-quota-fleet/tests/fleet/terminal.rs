@@ -168,7 +168,7 @@ async fn a_night_on_call_is_told_line_by_line() {
     }
 }
 
-/// The same for lines that are not carried out.
+/// The same columns for command lines that are not executed.
 const SLIPS: &[(&str, u8, &str)] = &[
     ("publsh 60.json", 2, "unknown command \"publsh\""),
     ("publish", 2, "`publish` requires one FILE"),
