@@ -158,7 +158,7 @@ async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when()
     assert_eq!(script.times(), [0, 30]);
 }
 
-/// Those behind the first in line do not know how long it takes, and wait no longer than they may.
+/// Requests behind the first one in the queue cannot know their wait, and wait at most for the queue timeout.
 #[tokio::test(start_paused = true)]
 async fn no_request_waits_longer_than_its_patience() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#])]);

@@ -424,7 +424,7 @@ fn no_more_requests_are_on_their_way_than_slots_were_left() {
     assert_eq!(scene.wait(2).until(), at(9));
     let _trial = scene.send(9);
     scene.wait(9);
-    // It is never answered: in the end the limit is forgotten.
+    // The trial request never gets a response, so the limit eventually expires.
     let _sent: Vec<_> = (0..9).map(|_| scene.send(60)).collect();
 }
 

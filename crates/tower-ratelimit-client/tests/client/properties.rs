@@ -7,7 +7,6 @@ use tower_ratelimit_client::{Acquire, Pacing, SendPermit, Strategy as Pace};
 
 use super::*;
 
-/// One step of a schedule.
 #[derive(Clone, Debug)]
 enum Step {
     Ask,

@@ -201,7 +201,7 @@ async fn a_rejection_that_comes_while_the_service_is_not_ready_keeps_the_request
     assert_ready_ok!(other.poll());
 }
 
-/// It had its turn and the place of its service; it keeps neither while it waits again.
+/// The request was admitted and had acquired the service's permit; both are released while it waits again.
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
     let layer = builder().build().unwrap();
