@@ -345,7 +345,7 @@ pub fn presentation(input: &[u8]) {
     }
 }
 
-/// The same in each run, so that seeds can be right.
+/// The keys are the same in each run, so that seeds can contain valid messages.
 fn issuer_keys() -> &'static [IssuerKey; 2] {
     static KEYS: LazyLock<[IssuerKey; 2]> = LazyLock::new(|| {
         Profile::ALL.map(|profile| {
@@ -361,7 +361,7 @@ fn lines(input: &[u8]) -> impl Iterator<Item = &[u8]> {
     input.split(|byte| *byte == b'\n')
 }
 
-/// Those lines that a server can receive.
+/// Returns the lines that a server can receive.
 fn fields(name: &HeaderName, input: &[u8]) -> HeaderMap {
     lines(input)
         .filter_map(|line| HeaderValue::from_bytes(line).ok())
