@@ -146,7 +146,7 @@ async fn a_closed_shadow_rejects_nothing_and_says_what_it_would_reject() {
     }
 }
 
-/// An operator changes the quota to 0, and nothing else. It was an error, which left the old limits.
+/// An operator changes only the quota, to 0. This used to be an error, which left the old limits in effect.
 #[tokio::test]
 async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_it_is_opened() {
     let settings: [fn(QuotaPolicy) -> QuotaPolicy; 4] = [

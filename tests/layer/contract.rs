@@ -46,7 +46,7 @@ fn spawn(store: impl Store) -> (Service, Handle) {
     mock::spawn_layer(layer(store, FailureMode::Open))
 }
 
-/// One that decides at once, and one whose decisions come later.
+/// A store that decides immediately, and a store whose decisions are deferred.
 fn stores() -> [TestStore; 2] {
     [Timing::AtOnce, Timing::Later].map(|timing| TestStore::new(MemoryStore::new(), timing))
 }
@@ -409,7 +409,7 @@ fn queue() -> QuotaPolicy {
     QuotaPolicy::new("queue", 1, Duration::from_secs(10)).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 3 })
 }
 
-/// One request passes, and its slots and bytes are settled.
+/// Admits one request, and settles its slots and bytes.
 fn serve_one(service: &mut Service, handle: &mut Handle) {
     handle.allow(1);
     let mut first = call(service);

@@ -122,7 +122,7 @@ impl Scene {
         (0..CALLERS).filter(is_forgotten).count() as u32
     }
 
-    /// The same, with callers who come before the flood or in the midst of it.
+    /// Asserts that no caller is evicted, whether the callers come before or during the flood.
     fn assert_that_nobody_is_forgotten(scene: impl Fn() -> Self) {
         let forgotten = [When::LongBefore, When::JustBefore, When::Amid].map(|when| scene().forgotten(when));
         assert_eq!(
@@ -163,13 +163,13 @@ no_exhausted_caller_is_forgotten! {
     a_flood_of_one_request_keys_forgets_no_exhausted_sliding_window_counter:
         [ten_a_day(Algorithm::SlidingWindowCounter)],
     a_flood_of_one_request_keys_forgets_no_exhausted_sliding_window_log: [ten_a_day(Algorithm::SlidingWindowLog)],
-    // One request is all that it holds.
+    // The bucket holds only one request.
     a_flood_of_one_request_keys_forgets_no_exhausted_leaky_bucket_meter: [ten_a_day(Algorithm::LeakyBucketMeter)],
     a_flood_of_one_request_keys_forgets_no_exhausted_leaky_bucket_queue:
         [ten_a_day(Algorithm::LeakyBucketQueue { max_waiting: 9 })],
     a_flood_of_one_request_keys_forgets_no_caller_whose_quota_is_one:
         [QuotaPolicy::per_day("day", 1).with_algorithm(Algorithm::FixedWindow)],
-    // One request exhausts the second, though for a second only.
+    // One request exhausts the policy `second`, but only for a second.
     a_flood_of_one_request_keys_forgets_no_exhausted_caller_of_several_policies: [
         QuotaPolicy::per_second("second", 1),
         QuotaPolicy::per_minute("minute", 5).with_algorithm(Algorithm::SlidingWindowCounter),

@@ -1,4 +1,4 @@
-//! Checks outside of HTTP: they decide as the layer does, and permits hold what was charged.
+//! Checks outside HTTP: checks decide as the layer does, and permits hold what was charged.
 
 use proptest::prelude::*;
 use test_kit::RemoteStore;

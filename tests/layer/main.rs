@@ -70,7 +70,7 @@ impl Scene {
         self.builder_with(|limiter| limiter)
     }
 
-    /// The same of a limiter with more settings.
+    /// Like `builder`, with additional settings of the limiter.
     fn builder_with(&self, settings: impl FnOnce(LimiterBuilder) -> LimiterBuilder) -> RateLimitLayerBuilder {
         builder_of(settings(Limiter::builder(self.store.clone())), &self.policies)
     }

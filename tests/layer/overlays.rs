@@ -60,7 +60,7 @@ fn rules_that_were_left_stay_until_a_successor_of_the_same_name_has_rules_of_its
     successor.replace(AccessRules::new());
     assert_eq!([of(&list, ONE), of(&list, TWO)], [Access::Limit, Access::Block]);
 
-    // One that is not left is no predecessor.
+    // An overlay that was not left has no successor.
     let twin = named("set admin");
     twin.replace(blocking(ONE));
     assert_eq!([of(&list, ONE), of(&list, TWO)], [Access::Block, Access::Block]);

@@ -548,7 +548,7 @@ async fn a_request_that_an_open_circuit_keeps_from_the_store_rejects_no_other_re
     for user in 0..10 {
         send(&layer, other(user)).await;
     }
-    // One unit has come back, and no call takes it.
+    // One unit has been restored, and no call charges it.
     clock.advance(Duration::from_millis(600));
     send(&layer, other(0)).await;
     let calls = store.calls();

@@ -45,7 +45,7 @@ impl Scene {
         self.builder_with(|limiter| limiter)
     }
 
-    /// The same of a limiter with more settings.
+    /// Like `builder`, with additional settings of the limiter.
     fn builder_with(&self, settings: impl FnOnce(LimiterBuilder) -> LimiterBuilder) -> RateLimitLayerBuilder {
         limits_of(settings(Limiter::builder(self.store.clone()))).scope("rules")
     }
@@ -763,7 +763,7 @@ fn policy_json(fields: &[(&str, &str)]) -> String {
     format!(r#"{{"policies": [{{{}}}]}}"#, fields.join(", "))
 }
 
-/// One policy more than there may be.
+/// One policy more than the maximum.
 fn too_many() -> String {
     let policies: Vec<String> = (0..17)
         .map(|number| format!(r#"{{"name": "{number}", "quota": 1, "window_seconds": 1}}"#))

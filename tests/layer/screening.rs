@@ -504,7 +504,7 @@ async fn the_choice_for_requests_without_a_key_decides_about_clients_that_hide()
                 let answer = send(&layer, forwarding(&field, &lines)).await;
                 assert_eq!(answer.outcome(), outcome, "{no_key:?} {lines:?}");
             }
-            // They use up the quota of no known caller.
+            // Clients that hide do not use up the quota of a known client.
             let clients = [forwarding(&field, &[]), from("203.0.113.9", "/")];
             for request in clients {
                 assert_eq!(send(&layer, request).await.outcome(), Outcome::Allowed);

@@ -1,4 +1,4 @@
-//! Several layers of one limiter: they share its rules, and each has its own keys, costs and fields.
+//! Several layers of one limiter: the layers share its rules, and each has its own keys, costs and fields.
 
 use std::sync::Arc;
 

@@ -27,7 +27,7 @@ fn estimated(scene: &Scene, tokens: u64) -> RateLimitLayer {
     scene.builder().unit_cost("tokens", move |_| tokens).build().unwrap()
 }
 
-/// The reports of a program that keeps no permit between them. They have no effect when the request is over.
+/// The reports of a program that does not store the permit. Reports have no effect when the request is complete.
 trait Reports {
     fn add(&self, unit: &str, amount: u64) -> bool;
     fn set(&self, unit: &str, total: u64) -> bool;
@@ -157,7 +157,7 @@ async fn a_response_whose_length_is_known_is_over_with_its_last_frame() {
     assert_eq!(scene.left().await, [99, 9_700]);
 }
 
-/// Before the handler has returned: one without a body is over at once.
+/// Reported before the handler returns; a response without a body is complete immediately.
 #[tokio::test]
 async fn what_was_said_before_the_response_is_what_it_shows_if_it_is_over_or_final() {
     for (body, says, shown) in [

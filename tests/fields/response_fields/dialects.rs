@@ -30,7 +30,7 @@ async fn draft_06_shows_the_limit_with_the_fewest_requests_left_and_all_policies
     assert_eq!(answer.field("ratelimit"), "");
 }
 
-/// J11, X13: one of ten and one of eleven, in whichever order they are set up.
+/// J11, X13: one limit of ten and one of eleven, in either order of configuration.
 #[tokio::test]
 async fn of_two_limits_with_as_many_left_draft_06_shows_the_one_that_resets_later() {
     let policies = || [minute(10), fixed(QuotaPolicy::per_hour("hour", 11))];
@@ -412,7 +412,7 @@ async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
         let expected = take(&layer, 0).await;
         let mut trailers = expected.headers().clone();
         trailers.remove("content-type");
-        // The same fields, of a service that has less to give.
+        // The same fields, from a service with fewer remaining units.
         for value in trailers.values_mut() {
             let less = value.to_str().unwrap().replace('9', "1");
             *value = less.parse().unwrap();

@@ -96,8 +96,8 @@ async fn draft_06_and_draft_07_show_a_limit_of_zero_beside_a_policy() {
     assert_eq!(without.fields(DRAFT06), ["", "", ""]);
 }
 
-/// J26, B.2.3: the same from a policy with quota 0, which is a limit like others and so a member of the policy field. It has no
-/// end that a client could wait for.
+/// J26, B.2.3: the same from a policy with quota 0, which is a limit like others and so a member of the policy field.
+/// The policy has no reset that a client could wait for.
 #[tokio::test]
 async fn draft_06_and_draft_07_show_quota_0_as_the_limit_beside_a_policy() {
     let window = Duration::from_secs(20);

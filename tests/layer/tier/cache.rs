@@ -182,7 +182,7 @@ async fn all_users_can_be_forgotten() {
     }
 }
 
-/// It may have read the old plan a moment before.
+/// The lookup may have read the old plan just before.
 #[tokio::test(start_paused = true)]
 async fn a_look_up_that_was_under_way_when_its_user_was_forgotten_is_repeated_and_none_runs_beside_it() {
     for all in [false, true] {
@@ -211,7 +211,7 @@ async fn a_look_up_that_was_under_way_when_its_user_was_forgotten_is_repeated_an
     }
 }
 
-/// It reads an answer that is newer than the forgetting, although it was begun before.
+/// The lookup starts after the user was forgotten, so its answer is newer, although it was queued before.
 #[tokio::test(start_paused = true)]
 async fn a_look_up_that_waits_for_its_place_when_its_user_is_forgotten_is_not_repeated() {
     let scene = Scene::with(|builder| builder.max_look_ups(1));
