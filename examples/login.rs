@@ -135,9 +135,9 @@ fn failures(store: impl Store) -> Result<RateLimitLayer, ConfigError> {
         // IPv6 addresses are counted by /64. A /48, which is easy to obtain, contains 65,536 such networks, so all of
         // them together get the quota of only sixteen. An IPv4 address is a separate site.
         .policy(QuotaPolicy::per_hour("site", 16 * 20).keyed_by("site"))
-        // A generous limit by account, against guesses from many addresses. A single address exhausts its own quota
-        // much earlier. Hidden, because it would reveal to any client that the account is under attack.
-        .policy(QuotaPolicy::per_hour("account", 200).keyed_by("account").hidden())
+        // A generous limit by account, against guesses from many sites. It is larger than the limit of a site, so that a
+        // single site cannot lock the owner out. Hidden: no response contains how many guesses others made.
+        .policy(QuotaPolicy::per_hour("account", 400).keyed_by("account").hidden())
         .on_missing_key(MissingKey::Reject)
         .actual_cost(|response| response.status.is_success().then_some(0))
         // An uncounted guess is worse than an unavailable login.

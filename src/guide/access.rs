@@ -15,7 +15,7 @@
 //!     routing::{get, post},
 //! };
 //! use tower::ServiceExt;
-//! use tower_quota::{Access, AccessList, ConfigError, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
+//! use tower_quota::{Access, AccessList, ConfigError, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 //!
 //! #[derive(Clone)]
 //! struct App {
@@ -31,7 +31,7 @@
 //!
 //! /// Only for administrators.
 //! async fn block(State(access): State<AccessList>, Path(user): Path<String>) -> StatusCode {
-//!     let user = PartitionKey::new("x-user-id", user);
+//!     let user = key::header("x-user-id").key_of(user); // the key of the layer below
 //!     match access.update(|rules| rules.set_key(user, Access::Block)) {
 //!         Ok(()) => StatusCode::NO_CONTENT,
 //!         Err(_) => StatusCode::INSUFFICIENT_STORAGE, // too many rules

@@ -66,12 +66,12 @@
 //!
 //! **Inner rejections stay charged.** A request that the inner layer rejects stays charged in the outer layer.
 //! Otherwise, a user beyond the inner limit would never exhaust the outer limit, and authentication would run for each
-//! of their requests. The outer layer only releases the slot, counts the transferred bytes, and refunds estimates of
-//! [custom units](crate::QuotaPolicy::with_unit) without a report. Therefore:
+//! of their requests. The outer layer only releases the slot, counts the transferred bytes, and refunds the estimate of
+//! a [custom unit](crate::QuotaPolicy::with_unit) for which nothing was reported. Therefore:
 //!
 //! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests
 //!   count: a single user who ignores 429 can exhaust it. To avoid this, put [both keys into one layer](super::keys)
-//!   inside authentication, which then is not limited.
+//!   inside authentication, but then authentication itself is not limited.
 //! - **Trust your [proxy](super::proxy).** Otherwise, all its clients share one quota. Do not let it retry 429: each
 //!   retry charges the outer limit.
 //! - **Keep CORS and health checks outside** both layers, or [exempt](super::rejection) them.

@@ -56,7 +56,7 @@
 //!   [`ActualCost(0)`](crate::ActualCost) to the response extensions.
 //! - **If an uncounted guess is worse than a failed request**, let the layer fail [closed](crate::FailureMode::Closed),
 //!   as above. Without Redis, it then rejects all attempts.
-//! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out only callers who are
-//!   identified: anyone can send the name of an account, so a lockout by a claimed name lets any client lock out any
-//!   user. The page [`login`](super::login) has the keys for that case. If the charge of a correct attempt starts a
-//!   lockout, the refund ends it.
+//! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out identified
+//!   callers, or an account together with an address as on the page [`login`](super::login). Anyone can send the name
+//!   of an account, so a lockout by the name alone lets any client lock out any user. If the charge of a
+//!   correct attempt starts a lockout, the refund ends it.

@@ -76,7 +76,7 @@
 //! - **A query whose cost exceeds the capacity of the policy** would always be rejected with 429, without
 //!   `Retry-After`. Return an error that explains the reason instead, as above.
 //! - **The middleware also reads the bodies of requests that the limits then reject.** Put it inside authentication,
-//!   and use a small bound and a timeout.
+//!   use a small bound, and add a timeout as on the page [`login`](super::login).
 //! - **If the response shows the actual cost**, a closure of the layer can correct the charge instead of the handler:
 //!   [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
 //! - **An actual cost above the estimate** can overdraw the policy: later requests are rejected until the debt is

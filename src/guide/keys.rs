@@ -55,8 +55,8 @@
 //!
 //! The caller that is charged must be the sender of the request. Therefore:
 //!
-//! - Do not use fields that clients can set as keys: neither unverified user IDs or tokens, nor `X-Forwarded-For`
-//!   except from a [trusted proxy](super::proxy). A client that invents values would get a new quota for each value,
+//! - A field that clients can set must not be a key: no unverified user ID or token, and no `X-Forwarded-For` except
+//!   from a [trusted proxy](super::proxy). A client that invents values would get a new quota for each value,
 //!   and a client that sends another user's name would exhaust that user's quota. [`key::header`](crate::key::header)
 //!   is for fields that your gateway sets and removes from client requests.
 //! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The

@@ -69,7 +69,7 @@
 //!         .policy(QuotaPolicy::new("guesses", 5, quarter).with_lockout(quarter))
 //!         .policy(QuotaPolicy::per_hour("address", 20).keyed_by("address"))
 //!         .policy(QuotaPolicy::per_hour("site", 320).keyed_by("site"))
-//!         .policy(QuotaPolicy::per_hour("account", 200).keyed_by("account").hidden())
+//!         .policy(QuotaPolicy::per_hour("account", 400).keyed_by("account").hidden())
 //!         .on_missing_key(MissingKey::Reject)
 //!         .actual_cost(|response| response.status.is_success().then_some(0))
 //!         .failure_mode(FailureMode::Closed)
@@ -99,7 +99,7 @@
 //! | 5 by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) | strict, because the owner can log in from any other address |
 //! | 20 an hour by address (IPv6: /64) | stops guesses of one password for many accounts |
 //! | 320 an hour by site, the IPv6 /48 | a /48 is easy to get, and has 65,536 networks of size /64, which would allow 1.3 million guesses an hour. A hundred homes that share a /48 have three failures an hour each. An IPv4 address reaches the address limit first |
-//! | 200 an hour by account | stops guesses from many addresses. Ten times the address limit, so that one attacker cannot lock the owner out. [Hidden](crate::QuotaPolicy::hidden), because it would reveal that the account is under attack |
+//! | 400 an hour by account | stops guesses from many sites. More than the site limit, so that an attacker with one site cannot lock the owner out. [Hidden](crate::QuotaPolicy::hidden): no response contains how many guesses others made |
 //!
 //! All are checked in one decision: a login that one of them rejects is charged to none. If even the account limit
 //! could lock out owners, make it a [`shadow`](crate::QuotaPolicy::shadow), extract the [`Decision`](crate::Decision)

@@ -24,8 +24,9 @@
 //! **Layer order.** The outer layer processes a request first. In `.layer(a).layer(b)` on an axum router, the outer
 //! layer is `b`; in `ServiceBuilder::new().layer(a).layer(b)`, it is `a`.
 //!
-//! Each page has one complete program. The programs use these packages, and some of them `futures-util` and
-//! `serde_json`:
+//! Each page has one program: most are complete, and the others are the statements of an `async` function that returns
+//! `Result<(), Box<dyn std::error::Error>>`. The programs use these packages. `graphql`, `login` and `tokens` also use
+//! `serde_json = "1"`, and `tier`, `tokens` and `websocket` use `futures-util = "0.3"`:
 //!
 //! ```toml
 //! [dependencies]

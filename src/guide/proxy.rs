@@ -39,16 +39,17 @@
 //! ```
 //!
 //! - **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted. List the
-//!   proxies, not a network that they share with other machines. Never trust all networks to silence an event.
+//!   proxies, not a network that they share with other machines. Never trust all networks to silence the event
+//!   [`proxy-not-named`](crate::docs::mistakes#proxy-not-named).
 //! - **The proxy must append to the field or overwrite it.** If it forwards a field unchanged, the client controls it.
 //!   Test this with a forged value: [`explain`](crate::RateLimitLayer::explain) shows which address the layer uses.
 //! - **Name the one field that your proxy writes.** If a trusted proxy sends another one, its clients share one quota,
 //!   and an [event](crate::docs::mistakes#other-forwarding-field) reports this.
 //! - **Two proxies in a row are both trusted proxies.** Otherwise, all clients of the [second
 //!   one](crate::docs::mistakes#second-proxy) share one quota.
-//! - **Unreadable fields make a client unknown**, so that the request has no key. `on_missing_key` decides about it.
-//!   With [`MissingKey::Allow`](crate::MissingKey::Allow), clients can pass uncounted if the proxy appends to a
-//!   `Forwarded` field of the client.
+//! - **Unreadable fields make a client unknown**, so that the request has no key. By default, such requests
+//!   share one quota. Do not configure [`MissingKey::Allow`](crate::MissingKey::Allow): a client can make its
+//!   `Forwarded` field unreadable, and would then pass uncounted.
 //! - **IPv6 clients are limited per /64.** [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix) changes this.
 //!
 //! The peer address comes from the connect info of axum: `into_make_service_with_connect_info::<SocketAddr>()`.

@@ -50,15 +50,15 @@
 //! # When Redis is down
 //!
 //! By default, requests pass uncounted. The first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
-//! of 50 ms; after five failures in a row, the circuit opens, and no request waits. Limits apply again within 2 s of
-//! Redis' recovery. [When something breaks](crate::docs::production#when-something-breaks) lists each fault, and which
-//! counts survive it. Alternatives:
+//! of 50 ms; after five failures in a row, the circuit opens, and only one request at a time waits, which probes
+//! Redis. Limits apply again within 2 s of Redis' recovery. [When something
+//! breaks](crate::docs::production#when-something-breaks) lists each fault, and which counts survive it. Alternatives:
 //!
 //! - [`FailureMode::Closed`](crate::FailureMode::Closed): the layer rejects uncounted requests with 503 and
 //!   `Retry-After`. Use it where an uncounted request is worse than a failed one, such as logins and payments.
 //! - [`fallback`](crate::LimiterBuilder::fallback): each process counts on its own, for example in a
-//!   [`MemoryStore`](crate::MemoryStore). This setting and the deadline belong to a [`Limiter`](crate::Limiter), from
-//!   which [`with_limiter`](crate::RateLimitLayer::with_limiter) makes a layer.
+//!   [`MemoryStore`](crate::MemoryStore). Set it, like the deadline, on a [`Limiter`](crate::Limiter), and pass the
+//!   limiter to [`RateLimitLayer::with_limiter`](crate::RateLimitLayer::with_limiter).
 //!
 //! Before limits go live, read [Settings of Redis](crate::docs::production#settings-of-redis) for the eviction policy
 //! and the permissions. If the round trip takes 30 ms or more, raise the deadline: see

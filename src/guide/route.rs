@@ -49,7 +49,7 @@
 //!   tier with its own policies. Exemptions and the failure mode are then configured once, and the rules can be
 //!   replaced together. Policies with different names count separately.
 //! - **The same quota for each route**: count by caller and route, with `key::client_ip().and(key::matched_path())`
-//!   ([`matched_path`](crate::key::matched_path)). This needs a layer of a `Router` or a `MethodRouter`, because a
-//!   layer around a finished router runs before routing.
+//!   (import [`KeyExtractor`](crate::key::KeyExtractor)). This needs a layer of a `Router` or a `MethodRouter`, because
+//!   a layer around a finished router runs before routing.
 //! - **Unknown paths**: `Router::route_layer` applies a layer to the routes added before it, and does not count
 //!   requests that match no route.

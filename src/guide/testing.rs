@@ -2,13 +2,13 @@
 //!
 //! Pass the store as an argument to the function that builds your service: a `RedisStore` in production, and a
 //! [`ScriptedStore`](crate::test_util::ScriptedStore) in tests. Requests are sent with `oneshot`, without a socket, and
-//! the clock is advanced by hand. Enable the feature `test-util` under `[dev-dependencies]`. Put the statements into a
-//! function with `#[tokio::test]`.
+//! the clock is advanced by hand. Enable the feature `test-util` under `[dev-dependencies]`. Put the statements
+//! into an `async` function with `#[tokio::test]` that returns `Result<(), Box<dyn std::error::Error>>`.
 //!
 //! ```
 //! use axum::{Router, body::Body, http::Request, routing::get};
 //! use tower::ServiceExt;
-//! use tower_quota::{ConfigError, Outcome, QuotaPolicy, RateLimitLayer, Store, key};
+//! use tower_quota::{ConfigError, Outcome, QuotaPolicy, RateLimitLayer, Store, StoreErrorKind, key};
 //! use tower_quota::test_util::{Answer, ScriptedStore, assert_outcome, assert_rejected_by, decision, remaining};
 //!
 //! fn app(store: impl Store) -> Result<Router, ConfigError> {
@@ -45,6 +45,10 @@
 //! // A rejection, whatever the limits are.
 //! store.answer_next(1, Answer::Rejected);
 //! assert_eq!(send("carol").await?.status(), 429);
+//!
+//! // An outage. Limits by address also need a `PeerAddress` in the extensions of each request.
+//! store.answer_next(1, Answer::Failed(StoreErrorKind::Unreachable));
+//! assert_outcome(&send("dave").await?, Outcome::FailedOpen);
 //! # Ok::<_, Box<dyn std::error::Error>>(())
 //! # }).unwrap();
 //! ```

@@ -95,7 +95,7 @@
 //! ```
 //!
 //! - **Outside the limits, inside authentication**: the middleware also reads the bodies of requests that the limits
-//!   then reject. Use a small bound, and set a timeout.
+//!   then reject. Use a small bound, and add a timeout as on the page [`login`](super::login).
 //! - **The response stream holds the [`Permit`](crate::Permit)**, and reports the amount when the stream ends. A report
 //!   in `drop` also covers responses that the client cancels. If only the last message of the model contains the
 //!   amount, report it when this message arrives: a response that is cancelled earlier is charged its estimate.

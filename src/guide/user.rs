@@ -37,7 +37,7 @@
 //!     let by_user = RateLimitLayer::builder(MemoryStore::new())
 //!         .scope("users")
 //!         .key(key::extension::<User>())
-//!         .on_missing_key(MissingKey::Reject) // if a route lacks authentication
+//!         .on_missing_key(MissingKey::Reject) // 403 if a route lacks authentication
 //!         .policy(QuotaPolicy::per_day("day", 100))
 //!         .build()?;
 //!     let app: Router = Router::new()
@@ -66,7 +66,8 @@
 //!   Therefore, the layer does not protect authentication itself; [a limit by address](super::address) does.
 //! - The type of the inserted value must be the type of the key, and the layer that is added last is the outermost. If
 //!   the layer never finds a user, the event [`key-never-there`](crate::docs::mistakes#key-never-there) reports this.
-//! - For anonymous visitors, count by address: `key::extension::<User>().or_else(key::client_ip())`, with
-//!   authentication that lets requests without credentials pass.
+//! - For anonymous visitors, count by address: `key::extension::<User>().or_else(key::client_ip())`
+//!   (import [`KeyExtractor`](crate::key::KeyExtractor)), with authentication that lets requests without credentials
+//!   pass.
 //! - If a gateway authenticates users, use [`key::header`](crate::key::header) with a field that the gateway sets and
 //!   removes from client requests.

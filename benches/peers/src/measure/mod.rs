@@ -11,7 +11,7 @@ mod size;
 use std::{future::Future, time::Duration};
 
 use serde_json::{Map, Value, json};
-use test_kit::{RedisServer};
+use test_kit::RedisServer;
 use tokio::runtime::Runtime;
 
 use self::server::Server;

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use test_kit::{RedisServer};
+use test_kit::RedisServer;
 use tokio::{
     task::{JoinSet, block_in_place},
     time::{sleep, sleep_until, timeout},

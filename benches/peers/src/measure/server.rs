@@ -1,6 +1,6 @@
 //! The Redis server's own account of what it has done.
 
-use test_kit::{RedisServer};
+use test_kit::RedisServer;
 
 /// Counters of the server: the values of one reading, or the differences between two.
 #[derive(Clone, Copy, Debug)]
