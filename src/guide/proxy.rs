@@ -39,8 +39,8 @@
 //! ```
 //!
 //! - **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted. List the
-//!   proxies, not a network that they share with other machines. Never trust all networks to silence the event
-//!   [`proxy-not-named`](crate::docs::mistakes#proxy-not-named).
+//!   proxies, not a network that they share with other machines. Never stop the event
+//!   [`proxy-not-named`](crate::docs::mistakes#proxy-not-named) by trusting all networks.
 //! - **The proxy must append to the field or overwrite it.** If it forwards a field unchanged, the client controls it.
 //!   Test this with a forged value: [`explain`](crate::RateLimitLayer::explain) shows which address the layer uses.
 //! - **Name the one field that your proxy writes.** If a trusted proxy sends another one, its clients share one quota,

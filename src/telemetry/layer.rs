@@ -119,7 +119,7 @@ impl LayerTelemetry {
         }
     }
 
-    /// The response is an upgrade, but the program did not take the slot of the request.
+    /// The response is an upgrade, but the program does not hold the `Permit` of the request.
     pub(crate) fn slot_not_taken(&self) {
         if self.told.is_first(Mistake::SlotNotTaken) {
             mistake!(
