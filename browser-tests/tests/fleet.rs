@@ -152,7 +152,7 @@ fn the_switch_and_blocks_are_for_all_and_the_own_switch_is_for_one() {
     other.page.click("#own-fleet");
     other
         .page
-        .wait_for_text("#own-state", "limits are off here, as the fleet says.");
+        .wait_for_text("#own-state", "limits are off here, as in the fleet.");
     one.page.click("#switch");
     other.page.wait_for_text("#tile-limits", "on\nversion 1");
 
@@ -179,8 +179,7 @@ fn without_redis_the_page_says_what_it_does_not_know_and_switches_its_own_instan
     redis.kill();
     one.page
         .wait_for_text("#alerts", "The rules of the fleet cannot be read.");
-    one.page
-        .wait_for_text("#alerts", "This instance goes on with version 1.");
+    one.page.wait_for_text("#alerts", "This instance keeps version 1.");
     one.page.click("#switch");
     one.confirm("Switch the limits of all instances off?");
     one.page.wait_for_text("#now-said", "Redis did not answer");
