@@ -1,13 +1,9 @@
 //! Limits of concurrent requests: a slot is held exactly as long as the request is in progress.
 
-use std::{
-    future::pending,
-    sync::{Arc, Mutex},
-};
+use std::future::pending;
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use tokio::sync::oneshot;
 use tokio_test::{assert_pending, task};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -131,25 +127,22 @@ async fn a_slot_is_free_when_the_service_fails_however_long_its_future_is_kept()
     assert_eq!(scene.left().await, [2, 99]);
 }
 
-/// After an upgrade, the body ends immediately, but the connection continues.
+/// After an upgrade, the body ends immediately, but the connection continues. A job may begin with any response.
 #[tokio::test]
-async fn an_upgraded_connection_can_hold_its_slot() {
-    let scene = scene();
-    let (sender, receiver) = oneshot::channel::<Permit>();
-    let sender = Arc::new(Mutex::new(Some(sender)));
-    let upgrade = service_fn(move |request: Request<TextBody>| {
-        let permit = permit_of(&request);
-        let _ = sender.lock().unwrap().take().unwrap().send(permit);
-        let response = Response::builder().status(101).body(TextBody::default()).unwrap();
-        async { Ok::<_, Infallible>(response) }
-    });
-    let layer = scene.layer();
-    let response = layer.layer(upgrade).oneshot(request()).await.unwrap();
-    drop(response);
-    let held = receiver.await.unwrap();
-    assert_eq!(scene.left().await[0], 1);
-    drop(held);
-    assert_eq!(scene.left().await[0], 2);
+async fn an_upgraded_connection_or_a_job_can_hold_its_slot() {
+    for status in [101, 202] {
+        let scene = scene();
+        let (sender, receiver) = std::sync::mpsc::channel::<Permit>();
+        let service = service_fn(move |request: Request<TextBody>| {
+            sender.send(permit_of(&request)).unwrap();
+            async move { Ok::<_, Infallible>(Response::builder().status(status).body(TextBody::default()).unwrap()) }
+        });
+        drop(scene.layer().layer(service).oneshot(request()).await.unwrap());
+        let held = receiver.recv().unwrap();
+        assert_eq!(scene.left().await[0], 1, "{status}");
+        drop(held);
+        assert_eq!(scene.left().await[0], 2, "{status}");
+    }
 }
 
 #[tokio::test]
