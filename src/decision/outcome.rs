@@ -489,6 +489,7 @@ impl Decision {
         if cost < charge.cost() && !counter.is_refundable(false) {
             cost = charge.cost();
         }
+        // Weighing costs a dispatch for each limit of each response, and usually nothing was used since.
         let charged = match (measured.is_charged(), measurement.used_since()) {
             (false, _) => 0,
             (true, 0) => counter.weigh(cost),

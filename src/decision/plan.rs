@@ -72,6 +72,7 @@ pub(super) struct Part {
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
     question: &'a Question,
+    /// Derived from the question once, because several steps of a decision need it.
     is_charged: bool,
 }
 

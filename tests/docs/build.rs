@@ -44,7 +44,7 @@ fn find(place: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The Rust blocks of a file without their hidden lines, each with its line number.
+/// Returns the Rust blocks of a file without their hidden lines, each with its line number.
 fn blocks(text: &str, is_page: bool) -> Vec<(usize, String)> {
     let mut blocks = Vec::new();
     let mut open: Option<(usize, bool, String)> = None;
@@ -71,7 +71,8 @@ fn blocks(text: &str, is_page: bool) -> Vec<(usize, String)> {
             }
             (None, Some((_, _, block))) => {
                 let code = line.trim_start();
-                if code != "#" && !code.starts_with("# ") {
+                // Only rustdoc hides lines: a reader of a page sees them.
+                if is_page || (code != "#" && !code.starts_with("# ")) {
                     block.push_str(line);
                     block.push('\n');
                 }
@@ -92,13 +93,13 @@ fn is_rust(info: &str, is_page: bool) -> bool {
     (words.peek().is_some() || !is_page) && words.all(|word| matches!(word, "rust" | "no_run" | "should_panic"))
 }
 
-/// Statements become the body of a function, as they would in a reader's program.
+/// Statements become the body of a function, as they would in a reader's program. Programs and tests remain whole.
 fn module(file: &str, line: usize, block: &str) -> String {
     let name: String = file
         .chars()
         .map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' })
         .collect();
-    let code = if block.contains("fn main(") {
+    let code = if block.contains("fn main(") || block.contains("#[tokio::test]") {
         block.to_owned()
     } else {
         format!("async fn example() -> Result<(), Box<dyn std::error::Error>> {{\nlet _ = {{\n{block}\n}};\nOk(())\n}}")

@@ -112,8 +112,9 @@ impl LayerFields {
 
 /// Merges the fields of an intermediary into those of the service behind it.
 ///
-/// Use this in a gateway or proxy, or in any service that limits requests to another rate-limited service. The fields
-/// of the inner service are never removed, and never become more permissive. Dates are compared with `now`.
+/// Use this in a gateway or proxy, or in any service that limits requests to another rate-limited service. No field of
+/// the inner service is removed or becomes more permissive. Dates are compared with `now`.
+///
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::HeaderMap;

@@ -1,7 +1,7 @@
 //! Versioned rate limit rules that all instances of a service share, stored in Redis, in a file, or elsewhere.
 //!
-//! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, a rollout of new rules to a share
-//! of the callers, a kill switch, and an access list. Its [`RulesVersion`] consists of a number and a digest. A
+//! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, a rollout of new rules to a
+//! percentage of callers, a kill switch, and an access list. A [`RulesVersion`] identifies it by number and digest. A
 //! [`RulesFollower`] applies the document of a [`RulesSource`] to a layer or a [`Limiter`](tower_quota::Limiter), and a
 //! [`RulesPublisher`] changes the document in Redis.
 //!

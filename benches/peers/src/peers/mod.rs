@@ -64,7 +64,7 @@ pub struct Peer {
     /// Its name in `Cargo.lock`.
     pub package: Option<&'static str>,
     pub algorithm: &'static str,
-    /// Whether either all windows are charged or none.
+    /// `yes` if a request is charged to all windows or to none.
     pub atomic: &'static str,
     /// The fields that it sends to clients.
     pub fields: &'static str,

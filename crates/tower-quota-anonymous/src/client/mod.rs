@@ -76,9 +76,9 @@ use tower_quota::clock::Clock;
 /// # When tokens are sent
 ///
 /// After a challenge, the client sends further requests to that origin with a token at once. After a 401, the client
-/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so for the duration
-/// of `Retry-After`, or until the challenge ends if that is earlier or there is no `Retry-After`. Tokens are optional
-/// after a 429: when the credential has no unused tokens, requests are sent without a token.
+/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so until the end
+/// of `Retry-After`, if present, or of the challenge, whichever is earlier. Tokens are optional after a 429: when the
+/// credential has no unused tokens, requests are sent without a token.
 ///
 /// # Which challenges are answered
 ///

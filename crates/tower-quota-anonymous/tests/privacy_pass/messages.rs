@@ -178,7 +178,7 @@ fn challenge_fields_of_rfc_9577_are_read_beside_other_schemes_and_made_up_types(
     }
 }
 
-/// The same challenge in all forms that senders use.
+/// Senders write one challenge in several forms.
 #[test]
 fn challenges_are_read_in_any_form_of_the_field() {
     let same = [

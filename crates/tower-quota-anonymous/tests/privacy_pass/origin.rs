@@ -510,7 +510,6 @@ async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
     assert_eq!(site.with_token(&tokens[0]).await, 429);
 }
 
-/// Of equal concurrent tokens, exactly one is accepted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_equal_tokens_at_once_one_passes() {
     let site = Arc::new(Site::with(Profile::P256, |builder| {

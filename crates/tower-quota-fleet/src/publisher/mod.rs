@@ -62,7 +62,7 @@ const SENDS: usize = 2;
 ///
 /// # Publications
 ///
-/// Each publication creates a new version of the whole document, which is validated as far as possible without a layer.
+/// Each publication validates the whole document, except for what depends on a layer, and creates a new version of it.
 /// The document is written atomically, provided that the version on which it is based is still current, by number *and*
 /// digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are
 /// not written. The documents of the last 16 versions are kept.

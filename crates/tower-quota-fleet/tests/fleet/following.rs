@@ -337,7 +337,7 @@ async fn a_roll_out_is_for_the_same_callers_as_without_a_fleet_and_for_those_tha
         }
     }
     assert_eq!(follower.status().version().map(RulesVersion::number), Some(105));
-    // The rollout ends with the next version that has none.
+    // A version without a rollout ends the rollout.
     source.publish(&version(106));
     poll().await;
     assert!(send(&layer, "staff").await.1.contains("q=106"));

@@ -168,7 +168,7 @@ async fn a_night_on_call_is_told_line_by_line() {
     }
 }
 
-/// The same columns for command lines that are not executed.
+/// Command lines that are rejected, with the exit status and a part of what is printed.
 const SLIPS: &[(&str, u8, &str)] = &[
     ("publsh 60.json", 2, "unknown command \"publsh\""),
     ("publish", 2, "`publish` requires one FILE"),
