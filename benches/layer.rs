@@ -15,9 +15,9 @@
 //!
 //! The feature `count-allocations` has the heap allocations counted, at a cost in time.
 //!
-//! `TIMES` is how many requests are one turn of a side (50 000), `ROUNDS` how many turns each side has (31). `SIDE=3` makes
-//! the requests of one side alone, by its place in the first table from 0 on, for a profiler. `-- --json FILE --svg FILE`
-//! writes the times of one thread for machines, and as a picture.
+//! `USERS` is the number of users (10,000), `TIMES` the number of requests per turn of a side (50,000), and `ROUNDS` the
+//! number of turns per side (31). `SIDE=3` sends the requests of one side alone, by its position in the first table from
+//! 0, for a profiler. `-- --json FILE --svg FILE` writes the times of one thread for machines, and as a picture.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -52,7 +52,6 @@ use self::{
 };
 
 const USER: HeaderName = HeaderName::from_static("x-user-id");
-const USERS: usize = 10_000;
 /// The sides of the first table.
 const SIDES: usize = 7;
 /// A burst capacity that is never exhausted here.
@@ -96,16 +95,20 @@ impl Requests {
         Self {
             name,
             send: Box::new(move || {
-                next = (next + 7_919) % USERS;
+                next = (next + 7_919) % users.len();
                 assert_eq!(send(&mut service, users[next].clone()), StatusCode::OK);
             }),
         }
     }
 }
 
+fn number_of_users() -> usize {
+    rounds::setting("USERS", 10_000)
+}
+
 fn users() -> Vec<HeaderValue> {
     let value = |user| HeaderValue::try_from(format!("user-{user:08}")).expect("a name is ASCII");
-    (0..USERS).map(value).collect()
+    (0..number_of_users()).map(value).collect()
 }
 
 fn send<S, B>(service: &mut S, user: HeaderValue) -> StatusCode
@@ -175,7 +178,7 @@ fn one_thread() -> [Requests; SIDES] {
 
 fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outputs: &Outputs) {
     let mut sides = sides.map(|Requests { name, mut send }| {
-        for _ in 0..USERS {
+        for _ in 0..number_of_users() {
             send();
         }
         let note = allocations::note(1_000, || (0..1_000).for_each(|_| send()));
@@ -188,7 +191,8 @@ fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outpu
         side
     });
     let values = rounds::measure(rounds, &mut sides);
-    rounds::print("one thread, with fields", "ns", &sides, &values);
+    let title = format!("one thread, with fields, {} users", number_of_users());
+    rounds::print(&title, "ns", &sides, &values);
     let net = |side: usize| values[side].without(&values[0]);
     for (name, own, other) in [
         ("one window", 3, 1),
@@ -209,7 +213,7 @@ fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outpu
         json!({"name": side.name(), "net_ns": rounded(net.median()), "least_net_ns": least, "most_net_ns": most})
     });
     let json = json!({
-        "program": "layer", "schema": 1, "rounds": rounds, "requests_per_round": times,
+        "program": "layer", "schema": 1, "rounds": rounds, "requests_per_round": times, "users": number_of_users(),
         "request_without_layer_ns": rounded(values[0].median()), "sides": sides.collect::<Vec<_>>(),
     });
     outputs.write("", &json).expect("the results are written");

@@ -130,11 +130,16 @@ impl Breaker {
         }))
     }
 
+    #[inline]
     pub(crate) fn admit(&self) -> Admission {
-        let circuit = &self.0;
-        if !circuit.is_open.load(Ordering::Acquire) {
-            return circuit.closed();
+        match self.0.is_open.load(Ordering::Acquire) {
+            false => self.0.closed(),
+            true => self.probe(),
         }
+    }
+
+    fn probe(&self) -> Admission {
+        let circuit = &self.0;
         let mut trial = circuit.trial.lock();
         // Another call may have closed the circuit in the meantime.
         if !circuit.is_open.load(Ordering::Acquire) {
@@ -189,6 +194,7 @@ impl Breaker {
 
     /// Records an immediate result. An immediate success is not counted in `answers`: it does not show that slow calls
     /// would succeed, and all threads would write to the same counter.
+    #[inline]
     pub(crate) fn record_at_once(&self, admission: Admission, error: Option<&StoreError>) {
         match (&admission, error) {
             (Admission::Closed(_), None) => self.0.end_row(),
@@ -198,6 +204,7 @@ impl Breaker {
 }
 
 impl Circuit {
+    #[inline]
     fn closed(&self) -> Admission {
         Admission::Closed(Known {
             losses: self.losses.load(Ordering::Relaxed),
@@ -225,6 +232,7 @@ impl Circuit {
     }
 
     /// Ends a series of consecutive failures.
+    #[inline]
     fn end_row(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
             self.failures.store(0, Ordering::Relaxed);

@@ -13,6 +13,7 @@ pub(crate) struct KeyedRequest<'a> {
 }
 
 impl<'a> KeyedRequest<'a> {
+    #[inline]
     pub(crate) fn new(request: &'a Parts, extractor: &'a dyn KeyExtractor) -> Self {
         Self {
             request,
@@ -21,6 +22,7 @@ impl<'a> KeyedRequest<'a> {
         }
     }
 
+    #[inline]
     pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
     }

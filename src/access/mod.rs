@@ -73,6 +73,7 @@ impl Screening {
 
     /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the kill switch is off and the
     /// access list does not block the request. In that case, no closure of the application is called.
+    #[inline]
     pub(crate) fn screen(
         &self,
         caller: &KeyedRequest<'_>,
@@ -86,6 +87,7 @@ impl Screening {
         }
     }
 
+    #[inline]
     fn screen_further(&self, caller: &KeyedRequest<'_>, access: Option<Access>) -> Screened {
         if access == Some(Access::Allow) || self.is_exempt(caller) {
             return Screened::Decided(Outcome::Unlimited, None);
@@ -130,6 +132,7 @@ impl Screening {
         (screened, reason)
     }
 
+    #[inline]
     fn is_exempt(&self, caller: &KeyedRequest<'_>) -> bool {
         self.skips_cors_preflight && is_cors_preflight(caller.request)
             || self.exemptions.iter().any(|exemption| exemption.matches(caller))

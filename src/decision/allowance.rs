@@ -93,11 +93,12 @@ impl<'a> Allowance<'a> {
     ///
     /// `None` for a concurrency limit and for a policy with quota 0.
     pub fn effective_window(&self) -> Option<Duration> {
-        self.left().1
+        self.left().1.map(Duration::from_micros)
     }
 
+    /// The remaining units, and the effective window in microseconds.
     #[inline]
-    pub(crate) fn left(&self) -> (u64, Option<Duration>) {
+    pub(crate) fn left(&self) -> (u64, Option<u64>) {
         let wait = self.wait().filter(|_| self.policy().is_timed());
         let (remaining, micros) = match self.known {
             Known::Measured { measured, charged } => {
@@ -109,7 +110,7 @@ impl<'a> Allowance<'a> {
             Known::Rejection(ChargeRejection::Never { remaining, reset }) => (remaining, reset),
         };
         let remaining = remaining.saturating_sub(self.policy().overage_units());
-        (remaining, micros.map(Duration::from_micros))
+        (remaining, micros)
     }
 
     /// Returns the units used above the quota, including this request's charge.
@@ -178,6 +179,7 @@ impl<'a> Allowance<'a> {
         Some(Duration::from_micros(measured.moment.until(micros)))
     }
 
+    #[inline]
     fn wait(&self) -> Option<u64> {
         match self.known {
             Known::Rejection(ChargeRejection::For(micros)) => Some(micros),

@@ -267,6 +267,7 @@ impl Decision {
         self.cached().is_some()
     }
 
+    #[inline]
     pub(crate) fn now(&self) -> Option<Timestamp> {
         match &self.source {
             Source::NoStore(_) => None,
@@ -524,14 +525,18 @@ impl Decision {
     ///
     /// The wait is an estimate of 1 s for concurrency limits, whose slots can be released at any time, and for a layer
     /// that fails closed, whose circuit breaker probes the store within that time.
+    #[inline]
     pub fn retry_after(&self) -> Option<Duration> {
-        match self.outcome {
-            Outcome::FailedClosed => return Some(Duration::from_secs(1)),
-            Outcome::Abnormal | Outcome::Overloaded => match self.source {
-                Source::NoStore(wait) => return wait,
-                Source::Cached(_) | Source::Store(_) => {}
-            },
-            outcome if outcome.is_admitted() => return None,
+        match self.outcome.is_admitted() {
+            true => None,
+            false => self.wait(),
+        }
+    }
+
+    fn wait(&self) -> Option<Duration> {
+        match (self.outcome, &self.source) {
+            (Outcome::FailedClosed, _) => return Some(Duration::from_secs(1)),
+            (Outcome::Abnormal | Outcome::Overloaded, Source::NoStore(wait)) => return *wait,
             _ => {}
         }
         self.violated()

@@ -130,8 +130,10 @@ impl Plan {
 
     #[inline]
     pub(super) fn of(question: Question) -> Self {
+        // Written in place, because a box of a complete value is copied from the stack.
+        let exchange = Box::new_uninit();
         let answer = Answer::default();
-        Self(Box::new(Exchange { question, answer }))
+        Self(Box::write(exchange, Exchange { question, answer }))
     }
 
     #[inline]
@@ -182,11 +184,10 @@ impl Plan {
         self
     }
 
-    #[inline]
-    pub(crate) fn labelled(mut self, partition: PartitionId, label: Option<&Arc<str>>) -> Self {
+    pub(crate) fn labelled(mut self, partition: PartitionId, label: &Arc<str>) -> Self {
         let parts = self.0.question.parts.iter_mut();
         for part in parts.filter(|part| part.partition == partition) {
-            part.label = label.cloned();
+            part.label = Some(Arc::clone(label));
         }
         self
     }

@@ -1,4 +1,4 @@
-use std::{cell::LazyCell, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header, request::Parts};
@@ -80,8 +80,7 @@ pub(super) struct Admitted {
 impl Limits {
     pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
         if LayerTelemetry::explains() {
-            let explain = || self.explain(request);
-            self.log.explained(Clock::system().now(), explain);
+            self.explain_now_and_then(request);
         }
         let (question, selection) = self.question(request);
         let deciding = match question {
@@ -89,6 +88,11 @@ impl Limits {
             Err(decision) => DecisionState::Decided(decision),
         };
         (deciding, selection)
+    }
+
+    #[cold]
+    fn explain_now_and_then(&self, request: &Parts) {
+        self.log.explained(Clock::system().now(), || self.explain(request));
     }
 
     /// Returns the decision as the error if the request needs no store call. Requests are screened in this order:
@@ -105,10 +109,9 @@ impl Limits {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
         let attribute = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
-        let main = LazyCell::new(|| attribute(None));
         // During a rollout, the policies depend on the caller.
-        let partition_of_main = || Some(main.as_ref().ok()?.as_ref()?.partition);
-        let partition = active.depends_on_caller().then(partition_of_main).flatten();
+        let mut main = active.depends_on_caller().then(|| attribute(None));
+        let partition = main.as_ref().and_then(|main| Some(main.as_ref().ok()?.as_ref()?.partition));
         let mut selection = self.select(&active, request, partition);
         let percent = match screened {
             Screened::Counted(percent) => percent,
@@ -120,7 +123,7 @@ impl Limits {
             }
         };
         let holder = |key: Option<usize>| match key {
-            None => main.clone(),
+            None => main.take().unwrap_or_else(|| attribute(None)),
             named => attribute(named),
         };
         let plan = |set: &QuotaSet| {
@@ -132,6 +135,7 @@ impl Limits {
     }
 
     /// `partition` is only used during a rollout.
+    #[inline]
     fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
         let (selection, name) = self.choose(active, request, partition);
         if name == TierName::Missing && self.tiers.has_not_asked(request) {
@@ -144,6 +148,7 @@ impl Limits {
     }
 
     /// Unlike `select`, logs no events, because `explain` calls this as well.
+    #[inline]
     pub(super) fn choose<'a>(
         &self,
         active: &Active,
@@ -166,17 +171,23 @@ impl Limits {
 
     /// Checks the first requests for layers in the wrong order, and for misconfigured client addresses in the
     /// screening. Keys are checked when they are extracted.
+    #[inline]
     pub(super) fn watch(&self, request: &mut Parts) {
         if self.log.is_watching() {
-            let passed = request.extensions.get_or_insert_default::<PassedLayers>();
-            self.log.watched(self.scope_name(), passed.note(&self.neighbour));
-            let mut findings = Diagnostics::default();
-            self.screening.diagnose(request, &mut findings);
-            if let Some(list) = &self.limiter.0.access_list {
-                list.diagnose(request, &mut findings);
-            }
-            self.log.found(self.scope_name(), findings);
+            self.check_first_request(request);
         }
+    }
+
+    #[cold]
+    fn check_first_request(&self, request: &mut Parts) {
+        let passed = request.extensions.get_or_insert_default::<PassedLayers>();
+        self.log.watched(self.scope_name(), passed.note(&self.neighbour));
+        let mut findings = Diagnostics::default();
+        self.screening.diagnose(request, &mut findings);
+        if let Some(list) = &self.limiter.0.access_list {
+            list.diagnose(request, &mut findings);
+        }
+        self.log.found(self.scope_name(), findings);
     }
 
     pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
@@ -187,22 +198,18 @@ impl Limits {
         if !decision.outcome().is_admitted() {
             return Admission::Reject(self.reject(decision, &selection, request));
         }
-        if self.log.is_watching()
-            && self.tiers.is_none()
+        if self.log.is_watching() {
+            self.check_first_tier(request);
+        }
+        self.admit(decision, selection.set, request)
+    }
+
+    #[cold]
+    fn check_first_tier(&self, request: &Parts) {
+        if self.tiers.is_none()
             && let Some(tier) = request.extensions.get::<ResolvedTier>()
         {
             self.log.tier_passed(tier.is_read());
-        }
-        let admitted = self.admit(decision, selection.set, request);
-        // A request without an open charge is not delayed, because its charge could not be refunded if the service
-        // failed during the delay.
-        let delay = admitted.charge.as_ref().map(|_| admitted.decision.delay());
-        match delay.unwrap_or_default() {
-            Duration::ZERO => Admission::Call(admitted),
-            delay => {
-                self.log.queued(Clock::system().now(), self.scope_name(), delay);
-                Admission::Queue(delay, admitted)
-            }
         }
     }
 
@@ -211,6 +218,7 @@ impl Limits {
     }
 
     /// `announced` returns the number of request bytes, if known.
+    #[inline]
     pub(super) fn with_units(
         &self,
         plan: Plan,
@@ -237,19 +245,33 @@ impl Limits {
     }
 
     /// Keeps the charge open if its cost may still change.
-    fn admit(&self, decision: Decision, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admitted {
+    #[inline]
+    fn admit(&self, decision: Decision, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admission {
         if self.decision_in_request {
             request.extensions.insert(Decision::clone(&decision));
         }
         let follow_up = policies.as_ref().map_or(FollowUp::default(), |set| set.follow_up);
         let stays_open = follow_up.is_needed() || request.extensions.get::<WithPermit>().is_some();
-        if !stays_open || decision.charged() == Costs::NOTHING {
-            return Admitted {
-                decision,
-                policies,
-                charge: None,
-            };
+        if stays_open && decision.charged() != Costs::NOTHING {
+            return self.admit_open(decision, policies, follow_up, request);
         }
+        Admission::Call(Admitted {
+            decision,
+            policies,
+            charge: None,
+        })
+    }
+
+    /// Only requests with an open charge are queued, because another charge could not be refunded if the service failed
+    /// during the delay.
+    #[inline(never)]
+    fn admit_open(
+        &self,
+        decision: Decision,
+        policies: Option<Arc<QuotaSet>>,
+        follow_up: FollowUp,
+        request: &mut Parts,
+    ) -> Admission {
         let told = decision.clone();
         let charge = OpenCharge::new(Arc::clone(&self.limiter.0.guard), decision, &request.method);
         if follow_up.counts_request_bytes
@@ -259,13 +281,20 @@ impl Limits {
         }
         let outer = request.extensions.remove();
         request.extensions.insert(WeakPermit::new(&charge, outer));
-        Admitted {
+        let delay = told.delay();
+        let admitted = Admitted {
             decision: told,
             policies,
             charge: Some(charge),
+        };
+        if delay.is_zero() {
+            return Admission::Call(admitted);
         }
+        self.log.queued(Clock::system().now(), self.scope_name(), delay);
+        Admission::Queue(delay, admitted)
     }
 
+    #[inline(never)]
     fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
         if let Some(never) = decision.violated().find(is_dear) {

@@ -7,7 +7,7 @@ use super::{
     admission::{Admitted, Limits},
 };
 use crate::{
-    decision::{Decision, Outcome, Settlement},
+    decision::{Costs, Decision, Outcome, Settlement},
     limiter::OpenCharge,
     response::fields::Times,
     rules::QuotaSet,
@@ -47,24 +47,28 @@ impl Limits {
         head: &response::Parts,
         body: &impl Body<Data = Bytes>,
     ) {
-        let actual = self.cost.actual(head);
-        let charged = match charge {
-            Some(charge) => {
+        match (charge, self.cost.actual(head)) {
+            (None, None) => {}
+            (None, Some(actual)) => self.settle_cost(decision, actual),
+            (Some(charge), actual) => {
                 if is_rejected(&head.extensions) {
                     charge.rejected();
                 }
-                charge.announce(actual, body.size_hint().exact())
+                let charged = charge.announce(actual, body.size_hint().exact());
+                decision.set_charged(charged);
             }
-            None => {
-                let mut charged = decision.charged();
-                charged.requests = actual.unwrap_or(charged.requests);
-                if charged != decision.charged() {
-                    let settlement = Settlement::change(decision, charged);
-                    self.limiter.0.guard.settle(decision, settlement);
-                }
-                charged
-            }
+        }
+    }
+
+    fn settle_cost(&self, decision: &mut Decision, actual: u64) {
+        let charged = Costs {
+            requests: actual,
+            ..decision.charged()
         };
+        if charged != decision.charged() {
+            let settlement = Settlement::change(decision, charged);
+            self.limiter.0.guard.settle(decision, settlement);
+        }
         decision.set_charged(charged);
     }
 

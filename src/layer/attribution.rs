@@ -90,11 +90,13 @@ impl Extractors {
     }
 
     /// The key is extracted on first use.
+    #[inline]
     pub(super) fn caller<'a>(&'a self, request: &'a Parts) -> KeyedRequest<'a> {
         KeyedRequest::new(request, &*self.main.extractor)
     }
 
     /// `named` is the position of a named key; `None` for the main key.
+    #[inline]
     pub(super) fn attribute(
         &self,
         limiter: &Limiter,
@@ -102,22 +104,33 @@ impl Extractors {
         named: Option<usize>,
         log: &LayerTelemetry,
     ) -> Attributed {
-        let extractor = &self.key(named).extractor;
         if log.is_watching() {
-            let mut findings = Diagnostics::default();
-            extractor.diagnose(caller.request, &mut findings);
-            log.found(limiter.scope(), findings);
+            self.check_first_key(limiter, caller, named, log);
         }
-        let (keys, key) = (&limiter.0.keys, self.extract(caller, named));
-        if let (None, Some(key), true) = (named, &key, log.is_watching()) {
-            keys.note(key);
-        }
-        match key {
+        let keys = &limiter.0.keys;
+        match self.extract(caller, named) {
             Some(key) => Ok(Some(keys.holder(&key))),
             None => keys.missing(named, log),
         }
     }
 
+    #[cold]
+    fn check_first_key(
+        &self,
+        limiter: &Limiter,
+        caller: &KeyedRequest<'_>,
+        named: Option<usize>,
+        log: &LayerTelemetry,
+    ) {
+        let mut findings = Diagnostics::default();
+        self.key(named).extractor.diagnose(caller.request, &mut findings);
+        log.found(limiter.scope(), findings);
+        if let (None, Some(key)) = (named, caller.key()) {
+            limiter.0.keys.note(key);
+        }
+    }
+
+    #[inline]
     pub(super) fn extract<'a>(
         &self,
         caller: &'a KeyedRequest<'_>,
@@ -134,6 +147,7 @@ impl Extractors {
         keys.for_each(|key| key.extractor.diagnose(request, findings));
     }
 
+    #[inline]
     fn key(&self, named: Option<usize>) -> &Extractor {
         named.map_or(&self.main, |index| &self.named[index])
     }

@@ -17,6 +17,7 @@ use super::{
     admission::{Admission, Admitted, Limits},
 };
 use crate::{
+    decision::Decision,
     limiter::PendingDecision,
     rules::Selection,
     sync::{per_thread::PerThreadRef, sleep::sleep},
@@ -110,6 +111,25 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
         }
     }
 
+    /// Not inlined, so that requests that do not wait run through less code.
+    #[inline(never)]
+    fn decided(decision: Decision, selection: Selection, held: Option<(S, Parts, B)>, limits: &Limits) -> Self {
+        let (mut service, mut parts, body) = held.expect("a decision is polled to completion once");
+        let admission = limits.judge(decision, selection, &mut parts);
+        Self::judged(admission, &mut service, Request::from_parts(parts, body))
+    }
+
+    #[inline(never)]
+    fn dequeued(held: &mut Option<(S, Request<B>, Admitted)>, cx: &mut Context<'_>) -> Poll<Result<Self, S::Error>> {
+        let (service, ..) = held.as_mut().expect("a queued request is admitted once");
+        let ready = ready!(service.poll_ready(cx));
+        let (mut service, request, admitted) = held.take().expect("a queued request is admitted once");
+        if let (Err(_), Some(charge)) = (&ready, &admitted.charge) {
+            charge.unserved();
+        }
+        Poll::Ready(ready.map(|()| Self::calling(&mut service, request, admitted)))
+    }
+
     fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
         if let Some(charge) = &admitted.charge {
             charge.passed_on();
@@ -139,24 +159,15 @@ where
                     held,
                 } => {
                     let decision = ready!(Pin::new(decision).poll(cx));
-                    let (mut service, mut parts, body) = held.take().expect("a decision is polled to completion once");
-                    let admission = this.limits.judge(decision, std::mem::take(selection), &mut parts);
-                    State::judged(admission, &mut service, Request::from_parts(parts, body))
+                    State::decided(decision, std::mem::take(selection), held.take(), this.limits)
                 }
                 // ## Queued => Calling
                 StateProjection::Queued { sleep, held } => {
                     ready!(sleep.as_mut().poll(cx));
-                    let (service, ..) = held.as_mut().expect("a queued request is admitted once");
-                    if let Err(error) = ready!(service.poll_ready(cx)) {
-                        if let Some((.., admitted)) = held.take()
-                            && let Some(charge) = admitted.charge
-                        {
-                            charge.unserved();
-                        }
-                        return Poll::Ready(Err(error));
+                    match ready!(State::dequeued(held, cx)) {
+                        Ok(next) => next,
+                        Err(error) => return Poll::Ready(Err(error)),
                     }
-                    let (mut service, request, admitted) = held.take().expect("a queued request is admitted once");
-                    State::calling(&mut service, request, admitted)
                 }
                 // ## Calling => done
                 StateProjection::Calling { future, admitted } => {

@@ -66,11 +66,13 @@ impl Limiter {
 }
 
 impl Inner {
+    #[inline]
     pub(crate) fn scope(&self) -> &str {
         &self.keys.scope_name
     }
 
     /// `Err` is a decision that needs no store call.
+    #[inline]
     pub(crate) fn question(
         &self,
         active: &Active,
@@ -87,6 +89,7 @@ impl Inner {
     }
 
     /// Contains no custom units.
+    #[inline]
     pub(crate) fn plan(
         &self,
         set: &QuotaSet,
@@ -102,12 +105,16 @@ impl Inner {
         plan.ok_or(Outcome::Unlimited)
     }
 
+    #[inline]
     pub(crate) fn log_decision(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
         log.decided(self.scope(), selection.tier(), decision);
         let tells_more = selection.set.as_ref().is_some_and(|set| set.has_shadows_or_overages);
-        if !tells_more || !decision.outcome().is_admitted() {
-            return;
+        if tells_more && decision.outcome().is_admitted() {
+            self.log_shadows_and_overages(log, decision, selection);
         }
+    }
+
+    fn log_shadows_and_overages(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
         for over in decision.over_quota() {
             let (now, policy) = (Clock::system().now(), over.policy().name());
             log.over_quota(now, self.scope(), selection.tier(), policy);

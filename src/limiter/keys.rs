@@ -163,13 +163,17 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// Adds `policies` for this holder to the plan.
+    #[inline]
     pub(super) fn extend(&self, plan: Option<Plan>, policies: &PolicySet, cost: u64) -> Plan {
         let (policies, partition) = (policies.clone(), self.partition);
         let plan = match plan {
             Some(plan) => plan.and(policies, partition),
             None => Plan::new(policies, partition, cost),
         };
-        plan.labelled(partition, self.label.as_ref())
+        match &self.label {
+            Some(label) => plan.labelled(partition, label),
+            None => plan,
+        }
     }
 }
 
@@ -209,6 +213,7 @@ impl Keys {
         }
     }
 
+    #[inline]
     pub(crate) fn holder(&self, key: &PartitionKey) -> Holder {
         Holder {
             partition: self.scope.partition(key),

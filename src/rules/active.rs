@@ -38,6 +38,7 @@ pub(crate) struct Selection {
 }
 
 impl Active {
+    #[inline]
     pub(crate) fn at_capacity(&self, set: Arc<QuotaSet>, percent: u8) -> Arc<QuotaSet> {
         set.at_capacity(percent, &self.config)
     }
@@ -62,15 +63,18 @@ impl Active {
     }
 
     /// Returns `true` if the rules for this caller have tiers.
+    #[inline]
     pub(crate) fn has_tiers(&self, partition: Option<PartitionId>) -> bool {
         self.rules.sets(partition).has_tiers()
     }
 
+    #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.switch.is_on()
     }
 
     /// The policies of a tier for this caller. A missing or unknown tier counts as the first one.
+    #[inline]
     pub(crate) fn select_tier(&self, name: Option<&str>, partition: Option<PartitionId>) -> Selection {
         let sets = self.rules.sets(partition);
         let (tiers, name) = (sets.tiers(), name.filter(|_| sets.has_tiers()));
@@ -84,6 +88,7 @@ impl Active {
         }
     }
 
+    #[inline]
     pub(crate) fn depends_on_caller(&self) -> bool {
         self.rules.candidate.is_some()
     }
@@ -91,6 +96,7 @@ impl Active {
 
 impl Selection {
     /// Empty for rules without tiers.
+    #[inline]
     pub(crate) fn tier(&self) -> &str {
         self.tier.as_deref().unwrap_or_default()
     }

@@ -12,6 +12,7 @@ pub(super) struct AppliedRules {
 
 impl AppliedRules {
     /// The rollout's rules, if the caller is part of it.
+    #[inline]
     pub(super) fn sets(&self, partition: Option<PartitionId>) -> &Sets {
         let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
         candidate.map_or(&self.current, |candidate| &candidate.sets)

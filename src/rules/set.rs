@@ -245,6 +245,7 @@ impl QuotaSet {
         &self.policies
     }
 
+    #[inline]
     pub(crate) fn view(&self, position: usize) -> &SetView {
         &self.views[position]
     }
@@ -259,19 +260,24 @@ impl QuotaSet {
         self.policies.iter().map(Policy::policy)
     }
 
+    #[inline]
     pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &RulesConfig) -> Arc<Self> {
-        let index = match percent {
-            100.. => return self,
-            percent => usize::from(percent.max(1)) - 1,
-        };
+        match percent {
+            100.. => self,
+            percent => self.at_reduced_capacity(percent.max(1), config),
+        }
+    }
+
+    fn at_reduced_capacity(&self, percent: u8, config: &RulesConfig) -> Arc<Self> {
         if let Some(place) = &self.place
             && let Some(sets) = place.sets.upgrade()
         {
-            let key = (place.numbers.clone(), percent.max(1));
-            return individual_set(&sets, key, || self.reduced_to(percent.max(1), config));
+            let key = (place.numbers.clone(), percent);
+            return individual_set(&sets, key, || self.reduced_to(percent, config));
         }
         let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        let reduced = reduced[index].get_or_init(|| PerThread::new(Arc::new(self.reduced_to(percent.max(1), config))));
+        let reduced = &reduced[usize::from(percent) - 1];
+        let reduced = reduced.get_or_init(|| PerThread::new(Arc::new(self.reduced_to(percent, config))));
         Arc::clone(reduced.local(|set| Arc::new(set.with_own_count())))
     }
 

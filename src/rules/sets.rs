@@ -36,6 +36,7 @@ impl Sets {
         Ok(Self { rules, tiers })
     }
 
+    #[inline]
     pub(super) fn tiers(&self) -> &[CheckedTier] {
         self.tiers.local(|tiers| {
             let apart = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
@@ -46,8 +47,9 @@ impl Sets {
         })
     }
 
+    #[inline]
     pub(super) fn has_tiers(&self) -> bool {
-        self.tiers()[0].0.is_some()
+        !self.rules.tiers.is_empty()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {

@@ -47,6 +47,7 @@ impl LayerTelemetry {
     }
 
     /// Called once per request, unless the request is cancelled first.
+    #[inline]
     pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
         self.meters.decided(scope, tier, decision);
         record!(
@@ -57,6 +58,7 @@ impl LayerTelemetry {
         );
     }
 
+    #[cold]
     pub(crate) fn no_key(&self, scope: &str) {
         self.meters.count(scope, LayerCount::Unattributed);
         if self.told.is_first(Mistake::MissingKey) {
@@ -68,6 +70,7 @@ impl LayerTelemetry {
         }
     }
 
+    #[cold]
     pub(crate) fn cost_above_capacity(&self, scope: &str, policy: &QuotaPolicy, cost: u64) {
         self.meters.count(scope, LayerCount::NeverFits);
         if self.told.is_first(Mistake::CostAboveCapacity) {
@@ -83,6 +86,7 @@ impl LayerTelemetry {
     }
 
     /// A caller was looked up with a kind of key that no request had.
+    #[cold]
     pub(crate) fn key_of_another_kind(&self, scope: &str, kind: &str) {
         if self.told.is_first(Mistake::KeyOfAnotherKind) {
             mistake!(
@@ -99,6 +103,7 @@ impl LayerTelemetry {
         self.meters.refunded(scope, outcome);
     }
 
+    #[cold]
     pub(crate) fn uncounted_content(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UncountedContent);
         if self.told.is_first(Mistake::ContentNotCounted) {
@@ -111,6 +116,7 @@ impl LayerTelemetry {
         }
     }
 
+    #[cold]
     pub(crate) fn unknown_tier(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UnknownTier);
         if self.told.is_first(Mistake::UnknownTier) {
@@ -120,6 +126,7 @@ impl LayerTelemetry {
     }
 
     /// The response is an upgrade, but the program does not hold the `Permit` of the request.
+    #[cold]
     pub(crate) fn slot_not_taken(&self) {
         if self.told.is_first(Mistake::SlotNotTaken) {
             mistake!(
@@ -131,6 +138,7 @@ impl LayerTelemetry {
         }
     }
 
+    #[cold]
     pub(crate) fn unresolved_tier(&self, scope: &str) {
         if self.told.is_first(Mistake::NoTierLayer) {
             mistake!(
@@ -187,6 +195,7 @@ impl LayerTelemetry {
         }
     }
 
+    #[cold]
     pub(crate) fn found(&self, scope: &str, findings: Diagnostics) {
         self.watch.parts(findings.parts);
         for finding in findings.found {
@@ -260,6 +269,7 @@ impl LayerTelemetry {
         }
     }
 
+    #[cold]
     pub(crate) fn would_reject(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
         self.meters.would_reject(scope, tier, policy);
         self.shadow.record(now, |suppressed| {
@@ -279,6 +289,7 @@ impl LayerTelemetry {
         is_explained!()
     }
 
+    #[cold]
     pub(crate) fn explained<T: std::fmt::Display>(&self, now: Timestamp, explain: impl FnOnce() -> T) {
         self.explanations.record(now, |suppressed| {
             let explanation = explain().to_string().replace('\n', "; ");
@@ -292,6 +303,7 @@ impl LayerTelemetry {
         });
     }
 
+    #[cold]
     pub(crate) fn over_quota(&self, now: Timestamp, scope: &str, tier: &str, policy: &str) {
         self.meters.over_quota(scope, tier, policy);
         self.overages.record(now, |suppressed| {

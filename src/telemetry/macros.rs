@@ -55,9 +55,12 @@ macro_rules! mistake {
 #[cfg(feature = "tracing")]
 macro_rules! record {
     ($($name:literal = $value:expr),*) => {{
-        let span = tracing::Span::current();
-        if !span.is_none() {
-            $(span.record($name, $value);)*
+        // Without a subscriber, there is no span. Reading the level is faster than looking for the span.
+        if tracing::level_filters::LevelFilter::current() != tracing::level_filters::LevelFilter::OFF {
+            let span = tracing::Span::current();
+            if !span.is_none() {
+                $(span.record($name, $value);)*
+            }
         }
     }};
 }

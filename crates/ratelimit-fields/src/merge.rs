@@ -46,11 +46,11 @@ use super::{
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct LayerFields {
-    pub(super) rate_limit: Option<HeaderValue>,
-    pub(super) rate_limit_policy: Option<HeaderValue>,
+    rate_limit: Option<HeaderValue>,
+    rate_limit_policy: Option<HeaderValue>,
     /// Policies that provide the units of the limits, but are not reported.
-    pub(super) hidden_policy: Option<HeaderValue>,
-    pub(super) retry_after: Option<RetryAfter>,
+    hidden_policy: Option<HeaderValue>,
+    retry_after: Option<RetryAfter>,
 }
 
 impl LayerFields {
@@ -157,15 +157,27 @@ impl LayerFields {
 ///   [`MAX_ITEMS`](super::MAX_ITEMS) is not changed either.
 /// - `Retry-After` is replaced only if the intermediary's wait is longer.
 pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
-    merge_lists::<Draft11>(headers, own.clone(), |_| false);
+    let lists = OwnLists {
+        rate_limit: own.rate_limit.clone(),
+        rate_limit_policy: own.rate_limit_policy.clone(),
+        hidden_policy: own.hidden_policy.as_ref(),
+    };
+    merge_lists::<Draft11>(headers, lists, |_| false);
     if let Some(wait) = own.retry_after {
         merge_retry_after(headers, wait, now);
     }
 }
 
+pub(super) struct OwnLists<'a> {
+    pub(super) rate_limit: Option<HeaderValue>,
+    pub(super) rate_limit_policy: Option<HeaderValue>,
+    pub(super) hidden_policy: Option<&'a HeaderValue>,
+}
+
 /// Merges the lists of a dialect with named items, but not `Retry-After`. `is_custom` identifies limits in a custom
 /// unit, which no reported policy shows.
-pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields, is_custom: impl Fn(&str) -> bool) {
+#[inline]
+pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: OwnLists<'_>, is_custom: impl Fn(&str) -> bool) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));
     // If `RateLimit` now contains only own limits, there is no dictionary to convert.
@@ -174,19 +186,8 @@ pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields, i
     }
     // Limits are merged before policies, because the units come from the policies of each side.
     if let Some(limits) = limits {
-        let own_policies = own.rate_limit_policy.iter().chain(&own.hidden_policy);
-        let inner_units = UnitsByName::<D>::parse(headers.get_all(RATELIMIT_POLICY));
-        let own_units = UnitsByName::<D>::parse(own_policies);
-        let parameters = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
-        merge_list(headers, RATELIMIT, &limits, parameters, |inner: &LimitItem<D>, own| {
-            let name = own.name();
-            inner.name() == name
-                && inner.partition_key() == own.partition_key()
-                && !is_custom(name)
-                && inner_units
-                    .of(name)
-                    .is_some_and(|unit| own_units.of(name) == Some(unit))
-        });
+        let own_policies = own.rate_limit_policy.iter().chain(own.hidden_policy);
+        merge_limits::<D>(headers, &limits, own_policies, is_custom);
     }
     if let Some(policies) = own.rate_limit_policy {
         merge_policies(headers, policies, |inner: &PolicyItem<D>, own| {
@@ -196,6 +197,26 @@ pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: LayerFields, i
                 && inner.unit().is_known()
         });
     }
+}
+
+fn merge_limits<'a, D: Named>(
+    headers: &mut HeaderMap,
+    limits: &HeaderValue,
+    own_policies: impl Iterator<Item = &'a HeaderValue>,
+    is_custom: impl Fn(&str) -> bool,
+) {
+    let inner_units = UnitsByName::<D>::parse(headers.get_all(RATELIMIT_POLICY));
+    let own_units = UnitsByName::<D>::parse(own_policies);
+    let parameters = (AVAILABLE_QUOTA, EFFECTIVE_WINDOW);
+    merge_list(headers, RATELIMIT, limits, parameters, |inner: &LimitItem<D>, own| {
+        let name = own.name();
+        inner.name() == name
+            && inner.partition_key() == own.partition_key()
+            && !is_custom(name)
+            && inner_units
+                .of(name)
+                .is_some_and(|unit| own_units.of(name) == Some(unit))
+    });
 }
 
 /// Merges the policies of draft-06, which are distinguished only by their quotas.

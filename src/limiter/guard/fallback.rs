@@ -87,6 +87,7 @@ impl Local {
         self.expected_until.store(until.as_micros(), Ordering::Relaxed);
     }
 
+    #[inline]
     fn is_expected(&self, clock: &Clock) -> bool {
         let until = self.expected_until.load(Ordering::Relaxed);
         until != 0 && clock.now().as_micros() < until
@@ -100,6 +101,7 @@ impl Local {
 
 impl Fallback {
     /// A copy of the plan for the other store, if it may be called.
+    #[inline]
     pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
         (self.store.is_some() || self.local.is_expected(&self.clock)).then(|| plan.clone())
     }

@@ -40,6 +40,7 @@ impl WaiterLimit {
         self.taken.fetch_sub(Self::ONE, Ordering::Relaxed);
     }
 
+    #[inline]
     pub(super) fn taken(&self) -> u32 {
         self.taken.load(Ordering::Relaxed) as u32
     }

@@ -20,6 +20,7 @@ pub(super) struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
+    #[inline]
     pub(super) fn report(self) -> ReportedLimit<'a> {
         let policy = self.policy;
         let mut limit = ReportedLimit::new(policy.name(), self.limit, self.remaining);
@@ -61,32 +62,26 @@ impl ResponseFields {
     /// Returns all policies that are not hidden. `jitter` is added to each time.
     pub(super) fn all_shown<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
         let allowances = decision.allowances();
-        let visible = allowances.filter(|allowance| !allowance.policy().is_hidden());
-        visible.map(move |allowance| self.shown(&allowance, jitter))
+        allowances.filter_map(move |allowance| {
+            let is_visible = !allowance.policy().is_hidden();
+            is_visible.then(|| self.shown(&allowance, jitter))
+        })
     }
 
+    #[inline]
     fn shown<'a>(&self, allowance: &Allowance<'a>, jitter: u64) -> Shown<'a> {
         let (policy, (mut remaining, window)) = (allowance.policy(), allowance.left());
         if let Some(lower) = &self.map_remaining {
             remaining = lower(allowance).min(remaining);
         }
-        let mut reset = window.map(whole_seconds);
+        let mut reset = window.map(|micros| micros.div_ceil(1_000_000));
         // A shadow policy rejects nothing, so no client has to wait because of it.
         let is_violated = allowance.is_violated() && !policy.is_shadow();
         // The effective windows of the algorithms suggest at most twice the rate, except for the wait of a rejected
         // request.
         let is_unbounded = self.rate_cap == RateCap::Nominal || allowance.is_violated();
-        if let (true, Some(seconds), Some(window)) = (is_unbounded, &mut reset, allowance.window()) {
-            let rate = u128::from(policy.quota()) * self.rate_cap.factor();
-            let window = u128::from(window.as_secs());
-            if is_violated && allowance.retry_after().is_some() {
-                // The time must match `Retry-After`, so the units are lowered instead.
-                let most = u128::from(*seconds) * rate / window;
-                remaining = remaining.min(u64::try_from(most).unwrap_or(u64::MAX));
-            } else {
-                let least = (u128::from(remaining) * window).div_ceil(rate);
-                *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
-            }
+        if is_unbounded && let Some(seconds) = &mut reset {
+            self.cap_rate(allowance, is_violated, &mut remaining, seconds);
         }
         Shown {
             policy,
@@ -100,18 +95,35 @@ impl ResponseFields {
         }
     }
 
+    /// Lowers the units or extends the time, so that a client that spreads the units over the time keeps to the rate
+    /// cap.
+    fn cap_rate(&self, allowance: &Allowance<'_>, is_violated: bool, remaining: &mut u64, seconds: &mut u64) {
+        let Some(window) = allowance.window() else { return };
+        let rate = u128::from(allowance.policy().quota()) * self.rate_cap.factor();
+        let window = u128::from(window.as_secs());
+        if is_violated && allowance.retry_after().is_some() {
+            // The time must match `Retry-After`, so the units are lowered instead.
+            let most = u128::from(*seconds) * rate / window;
+            *remaining = (*remaining).min(u64::try_from(most).unwrap_or(u64::MAX));
+        } else {
+            let least = (u128::from(*remaining) * window).div_ceil(rate);
+            *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
+        }
+    }
+
     /// Returns the members of the `RateLimit` list.
     pub(super) fn listed<'a>(&'a self, decision: &'a Decision, jitter: u64) -> impl Iterator<Item = Shown<'a>> {
-        self.all_shown(decision, jitter).filter(move |shown| {
-            !self.tightest_only || {
-                let rivals = self
-                    .all_shown(decision, jitter)
-                    .filter(|rival| shown.has_unit_of(rival));
-                rivals
-                    .min_by_key(Shown::distance)
-                    .is_some_and(|closest| std::ptr::eq(closest.policy, shown.policy))
-            }
-        })
+        self.all_shown(decision, jitter)
+            .filter(move |shown| !self.tightest_only || self.is_tightest(shown, decision, jitter))
+    }
+
+    fn is_tightest(&self, shown: &Shown<'_>, decision: &Decision, jitter: u64) -> bool {
+        let rivals = self
+            .all_shown(decision, jitter)
+            .filter(|rival| shown.has_unit_of(rival));
+        rivals
+            .min_by_key(Shown::distance)
+            .is_some_and(|closest| std::ptr::eq(closest.policy, shown.policy))
     }
 
     /// Returns the seconds for `Retry-After`: at least the time of each violated policy.
@@ -121,6 +133,7 @@ impl ResponseFields {
         violated.filter_map(|shown| shown.reset).fold(wait, u64::max)
     }
 
+    #[inline]
     pub(super) fn is_due(&self, decision: &Decision) -> bool {
         match (self.form, self.emit_when) {
             (Form::None, _) => false,

@@ -4,7 +4,7 @@ use http::{HeaderMap, Response, StatusCode, header};
 
 use super::{
     ResponseFields,
-    shown::{Shown, whole_seconds},
+    shown::whole_seconds,
 };
 use crate::{
     clock::Clock,
@@ -86,11 +86,21 @@ impl ResponseFields {
     }
 
     /// Writes `Retry-After`, unless an inner service or the application has set a later time. Returns the final value.
+    #[inline]
     fn ask_to_wait(&self, seconds: Option<u64>, headers: &mut HeaderMap) -> Option<u64> {
         let present = RetryAfter::read(headers).ok().flatten();
         if seconds.is_none() && present.is_none() {
             return None;
         }
+        self.ask_to_wait_longer(seconds, present, headers)
+    }
+
+    fn ask_to_wait_longer(
+        &self,
+        seconds: Option<u64>,
+        present: Option<RetryAfter>,
+        headers: &mut HeaderMap,
+    ) -> Option<u64> {
         // Only dates need the clock.
         let now = || UNIX_EPOCH + Duration::from_micros(Clock::system().now().as_micros());
         let present = present.map(|present| whole_seconds(present.wait(now())));
@@ -108,17 +118,20 @@ impl ResponseFields {
         Some(own)
     }
 
+    #[inline]
     pub(crate) fn times(&self, decision: &Decision) -> Times {
         let jitter = match self.jitter.as_secs() {
             0 => 0,
             most => u64::from(random::number()) % (most + 1),
         };
-        let wait = decision.retry_after().map(|exact| {
-            let told = self.rejection_seconds(decision, exact, jitter);
-            let is_exact = whole_seconds(exact).max(1) == told;
-            (if is_exact { exact } else { Duration::from_secs(told) }, told)
-        });
+        let wait = decision.retry_after().map(|exact| self.wait_shown(decision, exact, jitter));
         Times { jitter, wait }
+    }
+
+    fn wait_shown(&self, decision: &Decision, exact: Duration, jitter: u64) -> (Duration, u64) {
+        let told = self.rejection_seconds(decision, exact, jitter);
+        let is_exact = whole_seconds(exact).max(1) == told;
+        (if is_exact { exact } else { Duration::from_secs(told) }, told)
     }
 }
 
@@ -133,9 +146,8 @@ struct Report<'a> {
 
 impl LimitReport for Report<'_> {
     fn limits(&self) -> impl Iterator<Item = ReportedLimit<'_>> {
-        let decision = Some(self.decision).filter(|_| self.shows_limits);
-        let listed = decision.map(|decision| self.settings.listed(decision, self.jitter));
-        listed.into_iter().flatten().map(Shown::report)
+        let listed = self.settings.listed(self.decision, self.jitter);
+        listed.filter_map(|shown| self.shows_limits.then(|| shown.report()))
     }
 
     fn partition_key(&self, policy: &str) -> Option<Vec<u8>> {

@@ -1,15 +1,16 @@
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response};
 
 use super::{
     super::{
-        Dialect, LayerFields, MAX_ITEMS, MAX_LENGTH,
+        Dialect, MAX_ITEMS, MAX_LENGTH,
         closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
         draft11::Draft11,
         in_between::EditorsCopy,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
-        merge::{merge_draft06_policies, merge_lists},
+        merge::{OwnLists, merge_draft06_policies, merge_lists},
+        named::Named,
         scratch,
         seconds::whole_seconds,
     },
@@ -39,14 +40,14 @@ impl Prepared {
         match dialect {
             Dialect::Draft11 => {
                 let (list, limit) = self.list_and_limit(dialect, report);
-                merge_lists::<Draft11>(headers, self.lists(list, report), |name| self.starts.is_custom(name));
+                self.merge::<Draft11, R>(headers, list, report);
                 if let Some((limit, values)) = limit {
                     merge_draft06_limit(headers, limit, values);
                 }
             }
             Dialect::EditorsCopy => {
                 let (list, _) = self.list_and_limit(dialect, report);
-                merge_lists::<EditorsCopy>(headers, self.lists(list, report), |name| self.starts.is_custom(name));
+                self.merge::<EditorsCopy, R>(headers, list, report);
             }
             Dialect::Draft06 | Dialect::Draft07 => {
                 match number_limit(report) {
@@ -61,13 +62,20 @@ impl Prepared {
         }
     }
 
-    fn lists<R: LimitReport + ?Sized>(&self, rate_limit: Option<HeaderValue>, report: &R) -> LayerFields {
-        LayerFields {
+    /// `rate_limit` is the list of limits.
+    #[inline]
+    fn merge<D: Named, R: LimitReport + ?Sized>(
+        &self,
+        headers: &mut HeaderMap,
+        rate_limit: Option<HeaderValue>,
+        report: &R,
+    ) {
+        let own = OwnLists {
             rate_limit,
             rate_limit_policy: self.policies.value(&|policy| report.partition_key(policy)),
-            hidden_policy: self.hidden_policies.clone(),
-            retry_after: None,
-        }
+            hidden_policy: self.hidden_policies.as_ref(),
+        };
+        merge_lists::<D>(headers, own, |name| self.starts.is_custom(name));
     }
 
     /// Returns the list of limits, and the numbers of draft-06 if [`with_draft06_limit`](Self::with_draft06_limit) adds

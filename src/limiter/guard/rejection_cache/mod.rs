@@ -160,9 +160,10 @@ impl RejectionCache {
 
     /// Calls that fail because of an open circuit or a store without memory charge nothing, so they must not cause
     /// rejections.
+    #[inline]
     fn note_unsent(&self, partitions: &[PartitionId], error: Option<&StoreError>) {
-        let charges_nothing = |kind| matches!(kind, StoreErrorKind::CircuitOpen | StoreErrorKind::OutOfMemory);
-        if error.is_some_and(|error| charges_nothing(error.kind())) {
+        let Some(error) = error else { return };
+        if let StoreErrorKind::CircuitOpen | StoreErrorKind::OutOfMemory = error.kind() {
             for partition in partitions {
                 self.change(*partition, |shard, _| shard.unsent(*partition));
             }
