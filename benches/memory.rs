@@ -11,6 +11,8 @@
 //! - *rejected*: the same for one key whose last window is used up.
 //! - *text key*: the key is a user's name. Governor hashes the text; on our side the digest of the partition is made
 //!   from it, as the layer does.
+//! - *limiter*: `Limiter::check` with the key itself, from which it makes the digest of the partition, and the default
+//!   deadline and circuit breaker. Governor is given the same sixteen bytes.
 //! - *algorithms*: the bare decision for many keys with one policy of each algorithm. The slot of a concurrent request
 //!   is released immediately.
 //! - *screening*: a whole request through the layer, with the peer's address, which is counted by one window unless it is
@@ -47,8 +49,8 @@ use governor::{Quota, RateLimiter};
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
 use tower::{Layer, Service, service_fn};
 use tower_quota::{
-    Access, AccessList, AccessRules, Algorithm, Decision, Exemption, MemoryStore, Outcome, PartitionId, PartitionKey,
-    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
+    Access, AccessList, AccessRules, Algorithm, Decision, Exemption, Limiter, MemoryStore, Outcome, PartitionId,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Scope, Settlement, Store,
     key::{self, PeerAddress},
 };
 
@@ -66,7 +68,7 @@ const TURN: Duration = Duration::from_millis(15);
 const ROUNDS: usize = 21;
 
 fn main() {
-    let groups: [fn() -> Group; 6] = [many_keys, hot_key, rejected, text_key, algorithms, screening];
+    let groups: [fn() -> Group; 7] = [many_keys, hot_key, rejected, text_key, algorithms, screening, limiter];
     let alone = rounds::setting("SIDE", usize::MAX);
     if alone != usize::MAX {
         let mut cases = groups.iter().flat_map(|group| group().cases);
@@ -371,6 +373,22 @@ fn screening() -> Group {
                 layer().decision_in_request(),
                 ok,
             ),
+        ],
+    }
+}
+
+fn limiter() -> Group {
+    let limiter = Limiter::builder(MemoryStore::new()).scope("bench");
+    let limiter = limiter.policy(policies(true)[0].clone()).build();
+    let limiter = limiter.expect("the settings are sound");
+    Group {
+        name: "limiter",
+        cases: vec![
+            governor("governor, one window", &quotas(true)[..1], numbers(KEYS), true),
+            case("Limiter::check, one window", numbers(KEYS), true, move |key| {
+                let decision = limiter.check(key).now_or_never().expect("memory never waits");
+                decision.outcome() == Outcome::Allowed
+            }),
         ],
     }
 }

@@ -123,7 +123,7 @@ impl Bench {
     }
 
     /// The processor time that the server has used.
-    fn server_seconds(&self) -> f64 {
+    pub fn server_seconds(&self) -> f64 {
         let info = self.server.command(&["INFO", "cpu"]);
         let seconds = |name| {
             info.lines()
@@ -179,7 +179,7 @@ async fn sum(running: JoinSet<(u64, u64)>) -> (u64, u64) {
 }
 
 /// The time for which the threads of this process have run.
-fn own_seconds() -> f64 {
+pub fn own_seconds() -> f64 {
     let threads = fs::read_dir("/proc/self/task").expect("this is Linux");
     let nanos = threads.flatten().filter_map(|thread| {
         let schedule = fs::read_to_string(thread.path().join("schedstat")).ok()?;
