@@ -10,7 +10,7 @@ use super::{
     registry::{PassedLayers, RegisteredLayer},
 };
 use crate::{
-    access::{Screened, Screening},
+    access::{KeyedRequest, Screened, Screening},
     clock::Clock,
     decision::{Allowance, Costs, Decision, Outcome, Plan},
     limiter::{DecisionState, Limiter, OpenCharge, WeakPermit, WithPermit},
@@ -108,10 +108,11 @@ impl Limits {
         else {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
-        let attribute = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
         // During a rollout, the policies depend on the caller.
-        let mut main = active.depends_on_caller().then(|| attribute(None));
-        let partition = main.as_ref().and_then(|main| Some(main.as_ref().ok()?.as_ref()?.partition));
+        let partition = match active.depends_on_caller() {
+            true => self.partition(&caller),
+            false => None,
+        };
         let mut selection = self.select(&active, request, partition);
         let percent = match screened {
             Screened::Counted(percent) => percent,
@@ -122,16 +123,19 @@ impl Limits {
                 return (at_once(Outcome::Abnormal, wait), selection);
             }
         };
-        let holder = |key: Option<usize>| match key {
-            None => main.take().unwrap_or_else(|| attribute(None)),
-            named => attribute(named),
-        };
+        let holder = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
         let plan = |set: &QuotaSet| {
             let plan = limiter.plan(set, self.cost.of(request), holder)?;
             Ok(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
         };
         let question = limiter.question(&active, &mut selection, percent, plan);
         (question, selection)
+    }
+
+    #[cold]
+    fn partition(&self, caller: &KeyedRequest<'_>) -> Option<PartitionId> {
+        let main = self.keys.holder(&self.limiter.0.keys, caller, None);
+        Some(main.ok()??.partition)
     }
 
     /// `partition` is only used during a rollout.

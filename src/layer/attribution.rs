@@ -6,7 +6,7 @@ use crate::{
     access::KeyedRequest,
     error::{ConfigError, ConfigErrorKind},
     key::KeyExtractor,
-    limiter::{Attributed, Limiter},
+    limiter::{Attributed, Keys, Limiter},
     mistake::Diagnostics,
     partition::PartitionKey,
     telemetry::LayerTelemetry,
@@ -111,6 +111,14 @@ impl Extractors {
         match self.extract(caller, named) {
             Some(key) => Ok(Some(keys.holder(&key))),
             None => keys.missing(named, log),
+        }
+    }
+
+    /// Unlike `attribute`, emits no event and updates no metric.
+    pub(super) fn holder(&self, keys: &Keys, caller: &KeyedRequest<'_>, named: Option<usize>) -> Attributed {
+        match self.extract(caller, named) {
+            Some(key) => Ok(Some(keys.holder(&key))),
+            None => keys.without(named),
         }
     }
 

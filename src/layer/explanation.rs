@@ -6,7 +6,7 @@ use super::admission::{Limits, TierName, announced_bytes, caller_quotas};
 use crate::{
     access::{KeyedRequest, Screened},
     decision::{Decision, Outcome, Plan},
-    limiter::{Attributed, Limiter, LimiterError},
+    limiter::{Limiter, LimiterError},
     mistake::Diagnostics,
     rules::Selection,
 };
@@ -57,12 +57,7 @@ impl Limits {
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();
         let caller = self.keys.caller(request);
-        let attribute = |named| -> Attributed {
-            match self.keys.extract(&caller, named) {
-                Some(key) => Ok(Some(limiter.keys.holder(&key))),
-                None => limiter.keys.without(named),
-            }
-        };
+        let attribute = |named| self.keys.holder(&limiter.keys, &caller, named);
         let mut lines = self.addresses(request);
         lines.extend(self.key_lines(&caller));
         let access_list = limiter.access_list.as_ref();
