@@ -329,7 +329,11 @@ impl Caller {
                 None => limiter.keys.missing(key, &limiter.log),
             }
         };
-        let plan = with_units(limiter.plan(set, self.cost, holder)?, &self.units);
+        let plan = limiter.plan(set, self.cost, holder)?;
+        let plan = match set.follow_up.has_units {
+            true => with_units(plan, &self.units),
+            false => plan,
+        };
         Ok(match self.is_partial {
             true => plan.clone().allow_partial().unwrap_or(plan),
             false => plan,

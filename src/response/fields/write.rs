@@ -2,10 +2,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
 
-use super::{
-    ResponseFields,
-    shown::whole_seconds,
-};
+use super::{ResponseFields, shown::whole_seconds};
 use crate::{
     clock::Clock,
     decision::{Decision, Outcome},
@@ -124,7 +121,9 @@ impl ResponseFields {
             0 => 0,
             most => u64::from(random::number()) % (most + 1),
         };
-        let wait = decision.retry_after().map(|exact| self.wait_shown(decision, exact, jitter));
+        let wait = decision
+            .retry_after()
+            .map(|exact| self.wait_shown(decision, exact, jitter));
         Times { jitter, wait }
     }
 
