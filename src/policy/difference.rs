@@ -1,21 +1,12 @@
 use std::fmt::Display;
 
-use super::{CalendarPeriod, QuotaPolicy, set::policy_id};
+use super::{CalendarPeriod, QuotaPolicy, set::open_id};
 
 impl QuotaPolicy {
     /// Returns `true` if stores continue the counts of `other` for this policy, because both share the same state of a
-    /// partition.
+    /// partition. A closed policy has no state, but opening it again continues the earlier counts.
     pub(crate) fn continues(&self, other: &Self) -> bool {
-        self.key == other.key && policy_id(&self.opened()) == policy_id(&other.opened())
-    }
-
-    /// The policy as if it were open, for comparisons: a closed policy has another ID, but reopening continues the
-    /// earlier counts.
-    fn opened(&self) -> Self {
-        Self {
-            quota: self.quota.max(1),
-            ..self.clone()
-        }
+        self.key == other.key && open_id(self) == open_id(other)
     }
 
     /// The settings that differ, such as `quota 60 → 100`. `self` is the older policy.

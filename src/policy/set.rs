@@ -349,7 +349,7 @@ pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
     }
 }
 
-fn open_id(policy: &QuotaPolicy) -> u32 {
+pub(super) fn open_id(policy: &QuotaPolicy) -> u32 {
     let window = policy.window_micros();
     let algorithm = match (policy.window, policy.algorithm) {
         (None, _) if policy.is_timed() => calendar(policy),

@@ -312,6 +312,16 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_that_is_closed_or_opened_again_keeps_its_counts() {
+        let [open, closed] = [60, 0].map(|quota| Rules::new().policy(minute("minute", quota)));
+        for (old, new) in [(&open, &closed), (&closed, &open)] {
+            let diff = RulesDiff::between(old, new);
+            let kinds: Vec<_> = diff.changes().iter().map(|change| change.kind).collect();
+            assert_eq!(kinds, [ChangeKind::Changed]);
+        }
+    }
+
+    #[test]
     fn a_new_name_takes_the_place_of_the_closest_policy_of_the_same_unit_that_is_gone() {
         let day = QuotaPolicy::per_day("day", 500);
         let old = Rules::new().policy(minute("minute", 60)).policy(day.clone());

@@ -4,12 +4,14 @@ use std::{
     convert::Infallible,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
     },
+    thread,
     time::Duration,
 };
 
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{Request, Response};
 use http_body_util::Full;
 use proptest::prelude::*;
@@ -179,6 +181,52 @@ async fn the_kill_switch_lets_everything_pass_uncounted_until_it_is_switched_bac
     assert_eq!(send(&layer, "alice").await, "Unlimited");
     handle.enable();
     assert_eq!(send(&layer, "alice").await, r#""hour";r=1;t=1200"#);
+}
+
+/// Each thread has a copy of the rules, which it has used before.
+#[test]
+fn the_next_request_of_every_thread_has_the_new_rules_and_the_new_position_of_the_switch() {
+    const LAST: u64 = 300;
+    let layer = Scene::new().layer([hour(1)]);
+    let (handle, made) = (layer.limiter().rules(), AtomicU64::new(1));
+    let served: [AtomicU64; 4] = Default::default();
+    // Every tenth change switches the limits off.
+    let is_off = |change: u64| change.is_multiple_of(10);
+    let shown = |change: u64| match is_off(change) {
+        true => String::new(),
+        false => format!(r#""hour";q={change};w=3600"#),
+    };
+    thread::scope(|scope| {
+        let threads = served.each_ref().map(|served| {
+            let (layer, made) = (&layer, &made);
+            scope.spawn(move || {
+                while served.load(Ordering::SeqCst) < LAST {
+                    let change = made.load(Ordering::SeqCst);
+                    let response = test_kit::send(layer, request("alice")).now_or_never().unwrap();
+                    let policy = response.field("ratelimit-policy");
+                    // The next change may be made during the request.
+                    let expected = [change, change + 1].map(shown);
+                    assert!(expected.iter().any(|expected| policy == expected), "{change}: {policy}");
+                    served.store(change, Ordering::SeqCst);
+                }
+            })
+        });
+        for change in 2..=LAST {
+            if is_off(change) {
+                handle.disable();
+            } else {
+                handle.replace(rules([hour(change)])).unwrap();
+                handle.enable();
+            }
+            made.store(change, Ordering::SeqCst);
+            for (thread, served) in threads.iter().zip(&served) {
+                while served.load(Ordering::SeqCst) < change {
+                    assert!(!thread.is_finished(), "a thread has panicked");
+                    thread::yield_now();
+                }
+            }
+        }
+    });
 }
 
 #[tokio::test]
