@@ -80,7 +80,7 @@ pub(super) struct Admitted {
 impl Limits {
     pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
         if LayerTelemetry::explains() {
-            self.explain_now_and_then(request);
+            self.log_explanation(request);
         }
         let (question, selection) = self.question(request);
         let deciding = match question {
@@ -91,7 +91,7 @@ impl Limits {
     }
 
     #[cold]
-    fn explain_now_and_then(&self, request: &Parts) {
+    fn log_explanation(&self, request: &Parts) {
         self.log.explained(Clock::system().now(), || self.explain(request));
     }
 
@@ -298,6 +298,7 @@ impl Limits {
         Admission::Queue(delay, admitted)
     }
 
+    /// Not inlined, so that admitted requests run through less code.
     #[inline(never)]
     fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
