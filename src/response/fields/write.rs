@@ -2,7 +2,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
 
-use super::{ResponseFields, shown::whole_seconds};
+use super::{
+    ResponseFields,
+    shown::{Shown, whole_seconds},
+};
 use crate::{
     clock::Clock,
     decision::{Decision, Outcome},
@@ -146,7 +149,7 @@ struct Report<'a> {
 impl LimitReport for Report<'_> {
     fn limits(&self) -> impl Iterator<Item = ReportedLimit<'_>> {
         let listed = self.settings.listed(self.decision, self.jitter);
-        listed.filter_map(|shown| self.shows_limits.then(|| shown.report()))
+        listed.filter(|_| self.shows_limits).map(Shown::report)
     }
 
     fn partition_key(&self, policy: &str) -> Option<Vec<u8>> {
