@@ -362,6 +362,19 @@ fn a_request_without_a_key_is_told_once() {
     }
 }
 
+/// Whether a caller has the new rules depends on its key.
+#[test]
+fn an_exempt_request_needs_no_key_during_a_rollout_either() {
+    let layer = builder(MemoryStore::new())
+        .key(key::header("x-user-id"))
+        .exempt(Exemption::when(|_| true))
+        .build()
+        .unwrap();
+    let minute = Rules::new().policy(QuotaPolicy::per_minute("minute", 200));
+    layer.limiter().rules().roll_out(50, minute).unwrap();
+    assert_eq!(lines_of(&layer, Request::builder), NOTHING);
+}
+
 #[test]
 fn a_part_of_the_key_that_none_of_a_thousand_requests_has_is_told_once() {
     #[derive(Clone)]
