@@ -203,7 +203,7 @@ fn server_time(bench: &Bench, load: &Load, by_tls: Option<&dyn Fn() -> RedisStor
 
 fn calls(bench: &Bench, load: &Load) {
     let callers = Callers::zipf(rounds::setting("CALLERS", 100_000), 1.1);
-    // Of the last run of each side: the share of rejections, and the calls before unspent units are refunded.
+    // The last run of each side: the percentage of rejected requests, and the calls before unspent units are refunded.
     let last = [const { Cell::new((0.0, 0.0)) }; 3];
     let side = |name: &'static str, policies: [QuotaPolicy; 3], last| {
         let callers = &callers;

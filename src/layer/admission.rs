@@ -108,7 +108,7 @@ impl Limits {
         else {
             return (at_once(Outcome::Unlimited, None), Selection::default());
         };
-        // During a rollout, the policies depend on the caller.
+        // During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.
         let partition = match active.depends_on_caller() {
             true => self.partition(&caller),
             false => None,

@@ -220,8 +220,13 @@ fn the_next_request_of_every_thread_has_the_new_rules_and_the_new_position_of_th
             }
             made.store(change, Ordering::SeqCst);
             for (thread, served) in threads.iter().zip(&served) {
-                while served.load(Ordering::SeqCst) < change {
-                    assert!(!thread.is_finished(), "a thread has panicked");
+                loop {
+                    // Read first: a thread that ends after its last request has served it.
+                    let has_ended = thread.is_finished();
+                    if served.load(Ordering::SeqCst) >= change {
+                        break;
+                    }
+                    assert!(!has_ended, "a thread has panicked");
                     thread::yield_now();
                 }
             }

@@ -362,7 +362,7 @@ fn a_request_without_a_key_is_told_once() {
     }
 }
 
-/// Whether a caller has the new rules depends on its key.
+/// A rollout selects callers by their keys.
 #[test]
 fn an_exempt_request_needs_no_key_during_a_rollout_either() {
     let layer = builder(MemoryStore::new())

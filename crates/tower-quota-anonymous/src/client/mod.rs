@@ -76,9 +76,9 @@ use tower_quota::clock::Clock;
 /// # When tokens are sent
 ///
 /// After a challenge, the client sends further requests to that origin with a token at once. After a 401, the client
-/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so until the end
-/// of `Retry-After`, if present, or of the challenge, whichever is earlier. Tokens are optional after a 429: when the
-/// credential has no unused tokens, requests are sent without a token.
+/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so until the time
+/// in `Retry-After` has passed or the challenge ends, whichever happens first. These tokens are optional: if the
+/// credential has no unused tokens, the client sends requests without one.
 ///
 /// # Which challenges are answered
 ///

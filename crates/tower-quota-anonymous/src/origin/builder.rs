@@ -283,8 +283,8 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Disables reserved places for addresses whose tokens were accepted recently. Default: while forged
-    /// tokens fill the queue, up to half of the places and of the turns are reserved for these addresses.
+    /// Disables reserved places for addresses whose tokens were accepted recently. Default: while forged tokens fill the
+    /// queue, up to half of the places and of the turns are reserved for these addresses.
     ///
     /// A place is reserved if a token from the address was accepted in the current or previous period (one window, but
     /// 1 to 60 minutes), until three proofs in a row fail. The process keeps at most 65,536 of these addresses, in
