@@ -150,8 +150,14 @@ impl Call {
     }
 
     fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
-        let mut command = ::redis::cmd(verb);
-        command.arg(script).arg(self.keys.len());
+        let lengths = self.keys.iter().map(|key| key.len());
+        let bytes: usize = lengths.chain(arguments.iter().map(Vec::len)).sum();
+        // Verb, script and number of keys are three more arguments; the number has at most twenty digits.
+        let mut command = Cmd::with_capacity(
+            3 + self.keys.len() + arguments.len(),
+            verb.len() + script.len() + 20 + bytes,
+        );
+        command.arg(verb).arg(script).arg(self.keys.len());
         for key in &self.keys {
             command.arg(&**key);
         }
