@@ -6,7 +6,7 @@ use super::{answer::Answer, costs::Costs};
 use crate::{
     algorithm::{Moment, PolicyReading},
     partition::PartitionId,
-    policy::{BatchTerms, Policy, PolicySet, UnitId},
+    policy::{BatchTerms, Policy, PolicySet, PolicyTraits, UnitId},
 };
 
 /// The input of a store: the policies that apply to a request, their partitions, and the costs.
@@ -45,6 +45,8 @@ pub(super) struct Exchange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) parts: SmallVec<[Part; 1]>,
+    /// Of the policies of all parts.
+    pub(super) traits: PolicyTraits,
     pub(super) costs: Costs,
     pub(super) mode: Mode,
     pub(super) deadline: Option<Duration>,
@@ -62,7 +64,7 @@ pub(crate) enum Mode {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    policies: PolicySet,
+    pub(super) policies: PolicySet,
     partition: PartitionId,
     /// Shown to operators in place of the digest.
     pub(super) label: Option<Arc<str>>,
@@ -112,6 +114,7 @@ impl Plan {
     #[inline]
     pub fn new(policies: PolicySet, partition: PartitionId, cost: u64) -> Self {
         Self::of(Question {
+            traits: *policies.traits(),
             parts: SmallVec::from_buf([Part {
                 policies,
                 partition,
@@ -175,6 +178,7 @@ impl Plan {
         let same = parts.iter().filter(|part| part.partition == partition);
         let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();
         if let Some(policies) = policies.without(&known) {
+            self.0.question.traits.add(policies.traits());
             parts.push(Part {
                 policies,
                 partition,
@@ -307,28 +311,23 @@ impl Plan {
 
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
-        self.question()
-            .parts
-            .iter()
-            .any(|part| part.policies.traits().has_slots)
-            && self.question().costs.slots > 0
-            && self.is_charged()
+        let question = self.question();
+        question.traits.has_slots && question.costs.slots > 0 && self.is_charged()
     }
 
     /// Returns `true` if no store can admit the plan, because a policy has quota 0.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
-        self.question()
-            .parts
-            .iter()
-            .any(|part| part.policies.traits().is_closed)
+        self.question().traits.is_closed
     }
 
     /// Returns `None` if units cannot be prefetched for this plan.
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
-            [part] if !self.is_partial() => part.policies.batch_terms().filter(|_| self.is_charged()),
+            [part] if self.question().traits.has_prefetch && !self.is_partial() => {
+                part.policies.batch_terms().filter(|_| self.is_charged())
+            }
             _ => None,
         }
     }
@@ -391,7 +390,13 @@ impl Question {
 
     #[inline]
     fn is_charged(&self) -> bool {
-        !self.is_read_only() && self.parts.iter().any(|part| part.is_charged(&self.costs))
+        // The first condition is cheaper, and true for nearly every plan.
+        !self.is_read_only() && (self.costs.requests > 0 && self.traits.counts_requests || self.charges_a_unit())
+    }
+
+    #[inline(never)]
+    fn charges_a_unit(&self) -> bool {
+        self.charges().any(|charge| charge.weight() > 0)
     }
 
     #[inline]
@@ -468,14 +473,6 @@ impl<'a> Iterator for Charges<'a> {
 }
 
 impl Part {
-    #[inline]
-    fn is_charged(&self, costs: &Costs) -> bool {
-        let mut policies = self.policies.iter();
-        // The first condition is cheaper, and true for nearly every plan.
-        costs.requests > 0 && self.policies.traits().counts_requests
-            || policies.any(|policy| self.charge(policy, costs).weight() > 0)
-    }
-
     #[inline]
     fn charge<'a>(&self, policy: &'a Policy, costs: &Costs) -> Charge<'a> {
         Charge {

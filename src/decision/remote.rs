@@ -3,18 +3,22 @@ use smallvec::SmallVec;
 use super::{
     answer::Reads,
     measurement::Measurement,
-    plan::{PartPlan, Plan, Question},
+    plan::{Part, PartPlan, Plan, Question},
     settlement::{PartSettlement, Settlement},
 };
-use crate::lease::LeaseId;
+use crate::{lease::LeaseId, policy::PolicyTraits};
 
 pub(crate) type PartNumbers = SmallVec<[usize; 2]>;
 
 impl Plan {
     pub(crate) fn only(&self, parts: &[usize]) -> Self {
         let question = self.question();
+        let parts: SmallVec<[Part; 1]> = parts.iter().map(|part| question.parts[*part].clone()).collect();
+        let mut traits = PolicyTraits::default();
+        parts.iter().for_each(|part| traits.add(part.policies.traits()));
         Self::of(Question {
-            parts: parts.iter().map(|part| question.parts[*part].clone()).collect(),
+            parts,
+            traits,
             ..*question
         })
     }

@@ -23,7 +23,7 @@ pub use self::{
 pub(crate) use self::{
     caller_quotas::Numbers,
     quota_policy::CallerQuotaBounds,
-    set::{BatchTerms, MAX_POLICIES, MAX_UNITS},
+    set::{BatchTerms, MAX_POLICIES, MAX_UNITS, PolicyTraits},
     unit::UnitId,
 };
 pub use crate::algorithm::{CalendarPeriod, Weekday};

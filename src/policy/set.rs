@@ -115,11 +115,12 @@ pub struct PolicySet(Arc<CachePadded<Listed>>);
 #[derive(Clone, PartialEq, Eq)]
 struct Listed {
     policies: Arc<[Policy]>,
-    traits: Traits,
+    traits: PolicyTraits,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Traits {
+/// Properties that at least one of several policies has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PolicyTraits {
     pub(crate) has_slots: bool,
     /// Set if a policy rejects every request, without a call to the store.
     pub(crate) is_closed: bool,
@@ -127,8 +128,19 @@ pub(crate) struct Traits {
     pub(crate) counts_requests: bool,
     pub(crate) has_logs: bool,
     pub(crate) has_lockouts: bool,
-    /// Set if all policies allow prefetching.
-    has_prefetch: bool,
+    /// Set if all policies of a set allow prefetching.
+    pub(crate) has_prefetch: bool,
+}
+
+impl PolicyTraits {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.has_slots |= other.has_slots;
+        self.is_closed |= other.is_closed;
+        self.counts_requests |= other.counts_requests;
+        self.has_logs |= other.has_logs;
+        self.has_lockouts |= other.has_lockouts;
+        self.has_prefetch |= other.has_prefetch;
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,7 +221,7 @@ impl PolicySet {
         let takes_a_request =
             |policy: &Policy| policy.policy.unit == QuotaUnit::Requests && policy.counter().weigh(1) > 0;
         let has_form = |form| checked.iter().any(|policy| policy.counter().form() == form);
-        let traits = Traits {
+        let traits = PolicyTraits {
             has_slots: has_form(Form::Slots),
             is_closed: checked.iter().any(Policy::is_closed),
             counts_requests: checked.iter().any(takes_a_request),
@@ -222,7 +234,7 @@ impl PolicySet {
     }
 
     #[inline]
-    pub(crate) fn traits(&self) -> &Traits {
+    pub(crate) fn traits(&self) -> &PolicyTraits {
         &self.0.traits
     }
 
