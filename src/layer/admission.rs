@@ -298,15 +298,21 @@ impl Limits {
         Admission::Queue(delay, admitted)
     }
 
-    /// Not inlined, so that admitted requests run through less code.
-    #[inline(never)]
-    fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
+    fn log_cost_above_capacity(&self, decision: &Decision) {
         let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
         if let Some(never) = decision.violated().find(is_dear) {
             self.log
                 .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
         }
+    }
+
+    /// Not inlined, so that admitted requests run through less code.
+    #[inline(never)]
+    fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let times = self.view.fields().times(&decision);
+        if times.wait().is_none() {
+            self.log_cost_above_capacity(&decision);
+        }
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
         let rejection = Rejection::new(&decision, request, self.scope_name())

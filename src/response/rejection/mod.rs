@@ -253,15 +253,17 @@ impl<'a> Rejection<'a> {
             problem: self.problem_type(),
             status: self.status(),
             violated: self.violations().collect(),
-            is_closed: self.decision.violated().any(|allowance| allowance.policy().is_closed()),
+            // A closed policy announces no time.
+            is_closed: self.wait.is_none() && self.decision.violated().any(|allowance| allowance.policy().is_closed()),
             wait: self.wait,
         };
         notice.response(&self.request.headers)
     }
 }
 
-// A string with spare capacity needs a second allocation to become `Bytes`. The names of policies bound the size.
-thread_local!(static CONTENT: Cell<String> = const { Cell::new(String::new()) });
+// The last problem of this thread: as text, and as the content of responses. Rejections in a row often have the same
+// problem, because it contains no times. The names of policies bound the size.
+thread_local!(static LAST_PROBLEM: Cell<(String, Bytes)> = const { Cell::new((String::new(), Bytes::new())) });
 
 impl Notice<'_> {
     /// `request` contains the header fields of the request.
@@ -269,12 +271,15 @@ impl Notice<'_> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
         }
-        let mut content = CONTENT.try_with(Cell::take).unwrap_or_default();
-        content.clear();
-        problem::write_problem(self, &mut content);
-        let mut response = Response::new(Bytes::copy_from_slice(content.as_bytes()));
+        let (mut text, mut content) = LAST_PROBLEM.try_with(Cell::take).unwrap_or_default();
+        text.clear();
+        problem::write_problem(self, &mut text);
+        if *content != *text.as_bytes() {
+            content = Bytes::copy_from_slice(text.as_bytes());
+        }
+        let mut response = Response::new(content.clone());
         // Fails while the thread-local storage is being destroyed.
-        let _ = CONTENT.try_with(|kept| kept.set(content));
+        let _ = LAST_PROBLEM.try_with(|last| last.set((text, content)));
         *response.status_mut() = self.status;
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
@@ -295,8 +300,8 @@ impl Responder {
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
         let mut response = (self.0)(rejection);
         // Caches do not store responses to POST by default.
-        let is_call = rejection.is_grpc() && rejection.request.method == Method::POST;
-        if is_cacheable(response.status()) && !is_call && !response.headers().contains_key(header::CACHE_CONTROL) {
+        let is_call = || rejection.is_grpc() && rejection.request.method == Method::POST;
+        if is_cacheable(response.status()) && !is_call() && !response.headers().contains_key(header::CACHE_CONTROL) {
             let no_store = HeaderValue::from_static("no-store");
             let _ = response.headers_mut().try_insert(header::CACHE_CONTROL, no_store);
         }
