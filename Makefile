@@ -39,13 +39,13 @@ release-check:
 	@scripts/release-check
 
 bench:
-	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --all-features
+	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo bench --workspace --all-features
 
 outages:
-	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --release --all-features --test figures
+	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --workspace --release --all-features --test figures
 
 soak:
-	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --all-features --test soak -- $(ARGS)
+	@REDIS_SERVER=$$(scripts/redis-server) && export REDIS_SERVER && cargo test --workspace --all-features --test soak -- $(ARGS)
 
 mutants:
 	@scripts/mutants $(ARGS)

@@ -1,6 +1,6 @@
 //! Requests per second of an Axum service on loopback: bare, with this layer on memory, and with tower_governor.
 //!
-//!     cargo bench --bench axum
+//!     cargo bench -p tower-quota-tests --bench axum
 //!
 //! The handler answers "hello". Like `wrk`, the client is a separate process: one thread with 64 connections, each with
 //! one request in flight. It writes prepared bytes and reads only as much of a response as it must. The services run on

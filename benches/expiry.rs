@@ -1,7 +1,7 @@
 //! The latency of a server while the windows of a million callers end simultaneously.
 //!
-//!     cargo bench --bench expiry                      # with the default jitter
-//!     JITTER_SECONDS=0 cargo bench --bench expiry     # without
+//!     cargo bench -p tower-quota-tests --bench expiry                      # with the default jitter
+//!     JITTER_SECONDS=0 cargo bench -p tower-quota-tests --bench expiry     # without
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. A million callers (`CALLERS`) are charged
 //! in one fixed window of a minute, with the calls that a store sends. Another connection sends a `PING` every

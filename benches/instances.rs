@@ -1,6 +1,6 @@
 //! The CPU time of instances and of Redis at a fixed rate, script calls of a skewed load, and the cost of 16 policies.
 //!
-//!     cargo bench --bench instances --features redis-rustls
+//!     cargo bench -p tower-quota-tests --bench instances --features redis-rustls
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. With the feature `redis-rustls`, it also
 //! listens for TLS, which needs a server that was built with TLS. Each instance is a layer with its own

@@ -1,6 +1,6 @@
 //! The cost of a layer for a request: time, and the time that two threads take from each other.
 //!
-//!     cargo bench --bench layer
+//!     cargo bench -p tower-quota-tests --bench layer
 //!
 //! Each side is a whole request through a Tower layer around a ready service: the request is made, its key is read from
 //! a header, and the response has the fields. The cost of a request without a layer, most of it for making the request,

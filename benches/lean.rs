@@ -1,6 +1,6 @@
 //! The whole layer through Redis, next to a lean script alone; and a request that uses two partitions, next to one.
 //!
-//!     cargo bench --bench lean
+//!     cargo bench -p tower-quota-tests --bench lean
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. The sides of a table are measured in
 //! turns, `ROUNDS` (10) times for `SECONDS` (0.5) each, with users at random out of 250,000. The tables show medians,

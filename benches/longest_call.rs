@@ -1,6 +1,6 @@
 //! The longest call that callers can bring about who know what costs the server most, and what it costs the others.
 //!
-//!     cargo bench --bench longest_call
+//!     cargo bench -p tower-quota-tests --bench longest_call
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Each decision has sixteen policies, the
 //! maximum, whose logs are full. The first table shows the longest call of each kind by `SLOWLOG`, the minimum of

@@ -1,6 +1,6 @@
 //! Time per decision of `MemoryStore`, next to governor's keyed limiter.
 //!
-//!     cargo bench --bench memory
+//!     cargo bench -p tower-quota-tests --bench memory
 //!
 //! One thread. Governor has its default store (dashmap, with the standard library's hasher) and default clock. Its
 //! three windows are three limiters checked in a row, which, unlike one decision of ours, are not charged together.
@@ -17,7 +17,7 @@
 //!   is released immediately.
 //! - *screening*: a whole request through the layer, with the peer's address, which is counted by one window unless it is
 //!   exempt or blocked. The rules are half about networks, of nine prefix lengths, and half about keys; the clients are in
-//!   none of them. `cargo bench --bench layer` has the layer without screening.
+//!   none of them. `cargo bench -p tower-quota-tests --bench layer` has the layer without screening.
 //!
 //! Criterion measures each alone; the tables at the end, which a filter or an option leaves out, have all sides of a
 //! group in turns, and only they should be used for comparisons. With the feature `count-allocations` they have the heap

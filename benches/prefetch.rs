@@ -1,7 +1,7 @@
 //! The gain and the price of prefetched units: calls to Redis for each request to a hot key, and the share of an exact
 //! limiter's admissions that is admitted.
 //!
-//!     cargo bench --bench prefetch
+//!     cargo bench -p tower-quota-tests --bench prefetch
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Four instances, each a layer with its own
 //! `RedisStore`, receive 40, 30, 20 and 10 percent of the requests of one caller, whose limit is 10,000 a second with

@@ -1,6 +1,6 @@
 //! Anonymous credentials: what each step takes of one core, and what a saturated verifier does to other requests.
 //!
-//!     cargo bench --bench privacy_pass
+//!     cargo bench -p tower-quota-tests --bench privacy_pass
 //!
 //! First the steps of both profiles. `verify` is the work of an origin for each token, and `issue` the work of an
 //! issuer for each credential; the other steps are the client's. All are functions of the scheme alone, without HTTP

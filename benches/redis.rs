@@ -1,7 +1,7 @@
 //! Decisions per second on one Redis server: through `RedisStore` alone and through the whole layer, next to
 //! `redis-benchmark` with the same script.
 //!
-//!     cargo bench --bench redis
+//!     cargo bench -p tower-quota-tests --bench redis
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Needs `redis-benchmark` beside it or on
 //! the `PATH`. There are three windows (10 per second, 100 per minute, 5,000 per day) and users at random out of

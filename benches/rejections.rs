@@ -1,6 +1,6 @@
 //! Cached rejections: how many a processor makes in a second, and what the cache costs admitted requests.
 //!
-//!     cargo bench --bench rejections
+//!     cargo bench -p tower-quota-tests --bench rejections
 //!
 //! One key, whose quota of one a day is exhausted, and a store that completes asynchronously, like a remote one, but on
 //! the first poll. All sides are whole requests through the layer, including the making of the request, in turns.

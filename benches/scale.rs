@@ -1,6 +1,6 @@
 //! The inputs of docs/SCALE.md, and its tables.
 //!
-//!     cargo bench --bench scale
+//!     cargo bench -p tower-quota-tests --bench scale
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Each line is the median of `ROUNDS` (5)
 //! rounds of `DECISIONS` (100,000) for 50,000 users. The server time is the CPU time of its process (`INFO cpu`), which
@@ -8,7 +8,8 @@
 //! Linux only), which has one task for each request in flight. Bytes come from `INFO stats` and, for memory, from the
 //! growth of `used_memory` with `CALLERS` (200,000) users.
 //!
-//! For prefetch, set `PREFETCHED` (0.0075) to the result of `cargo bench --bench prefetch` for a round trip of 80 ms.
+//! For prefetch, set `PREFETCHED` (0.0075) to the result of `cargo bench -p tower-quota-tests --bench prefetch` for a
+//! round trip of 80 ms.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 

@@ -1,6 +1,6 @@
 //! The server's time for a decision about token buckets: the script for buckets, beside the one for every algorithm.
 //!
-//!     cargo bench --bench scripts
+//!     cargo bench -p tower-quota-tests --bench scripts
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. The calls of a store are recorded first,
 //! and then sent with one script and with the other in turns, `ROUNDS` (31) times, for 20,000 users, each known to the

@@ -1,6 +1,6 @@
 //! The server's time for a call of the store, by version of the server.
 //!
-//!     REDIS_SERVERS="PATH_OF_ONE PATH_OF_ANOTHER …" cargo bench --bench servers
+//!     REDIS_SERVERS="PATH_OF_ONE PATH_OF_ANOTHER …" cargo bench -p tower-quota-tests --bench servers
 //!
 //! It starts each of these servers and sends all of them the same calls in turns, `ROUNDS` (201) times. A round is short, so
 //! that the median leaves out those in which something else had the processor. The tables show the microseconds of a call

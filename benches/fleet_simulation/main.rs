@@ -1,8 +1,8 @@
 //! Three regions with 100 instances each and ten million callers, for one minute: what it costs to have a Redis in each
 //! region, or one for all of them, and which of the promises hold.
 //!
-//!     cargo bench --bench fleet_simulation
-//!     CALLERS=100000 cargo bench --bench fleet_simulation -- --json FILE --svg FILE
+//!     cargo bench -p tower-quota-tests --bench fleet_simulation
+//!     CALLERS=100000 cargo bench -p tower-quota-tests --bench fleet_simulation -- --json FILE --svg FILE
 //!
 //! Layers, prefetching, the rejection cache and the circuit breaker are the crate's own. Redis is replaced by a
 //! `MemoryStore`, which keeps the same counts, some virtual time away. Time is virtual, so the figures do not depend on the

@@ -1,7 +1,8 @@
 //! A flood of new keys against a full `MemoryStore`: which callers are evicted.
 //!
 //! In a debug build the store has a 256th of the default cap and the flood a 256th of its keys, so that a fourth of the
-//! callers are 64 times as dense; `cargo test --release --test floods` has the default cap, 600 000 keys and 200 callers.
+//! callers are 64 times as dense; `cargo test -p tower-quota-tests --release --all-features --test layer floods` has
+//! the default cap, 600 000 keys and 200 callers.
 
 use std::{ops::Range, slice, time::Duration};
 

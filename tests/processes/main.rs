@@ -1,6 +1,6 @@
 //! Tests that need separate processes. This is not a libtest program, because it starts itself as each of them.
 //!
-//! `cargo test --all-features --test processes tls` runs one part.
+//! `cargo test -p tower-quota-tests --all-features --test processes tls` runs one part.
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 

@@ -1,8 +1,8 @@
 //! All fields of a response in each dialect, for each outcome, with each option. The rows are in `golden.txt`; a row
 //! with an option is omitted if it equals the row without the option.
 //!
-//! After an intended change, write the rows with `UPDATE_GOLDEN=1 cargo test --all-features --test fields golden`, and
-//! review the difference.
+//! After an intended change, write the rows with `UPDATE_GOLDEN=1 cargo test -p tower-quota-tests --all-features --test
+//! fields golden`, and review the difference.
 
 use std::{env, fs};
 

@@ -1,8 +1,9 @@
 //! This version of the crate reads documents and Redis values that earlier versions have written. The files under
 //! `formats` have one directory for each format; none of them is ever changed.
 //!
-//! `WRITE_FORMAT=2 cargo test --all-features --test fleet formats` writes what this version of the crate writes. A new
-//! format needs that: a service that is deployed instance by instance has two versions of the crate at once.
+//! `WRITE_FORMAT=2 cargo test -p tower-quota-fleet --all-features --test fleet formats` writes what this version of the
+//! crate writes. A new format needs that: a service that is deployed instance by instance has two versions of the crate
+//! at once.
 
 use std::{env, fmt::Write as _, fs, path::PathBuf, time::Duration};
 
