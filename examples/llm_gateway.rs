@@ -25,7 +25,7 @@
 use std::{convert::Infallible, env, error::Error, fmt::Write, io, time::Duration};
 
 use axum::{
-    Extension, Json, Router,
+    Extension, Router,
     body::{Body, to_bytes},
     extract::{Request, State},
     http::{StatusCode, header},
@@ -177,7 +177,8 @@ async fn complete(State(model): State<Model>, permit: WeakPermit, Extension(prom
         return Sse::new(model.stream(answer)).into_response();
     }
     let (text, used) = model.answer(answer).await;
-    Json(json!({"choices": [{"message": {"content": text}}], "usage": {"total_tokens": used}})).into_response()
+    let answer = json!({"choices": [{"message": {"content": text}}], "usage": {"total_tokens": used}});
+    ([(header::CONTENT_TYPE, "application/json")], answer.to_string()).into_response()
 }
 
 /// Returns the remaining units of the caller for each policy.

@@ -10,7 +10,7 @@
 //! use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 //! use tower_quota::clock::{Clock, Timestamp};
 //!
-//! # tokio_test::block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
 //! let store = MemoryStore::builder().clock(clock.clone()).build()?;
 //! let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;

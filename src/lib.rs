@@ -49,7 +49,7 @@
 //! use tower::{ServiceBuilder, ServiceExt};
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 //!
-//! # tokio_test::block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
 //!     .key(key::extension::<u64>()) // the user ID, inserted by authentication

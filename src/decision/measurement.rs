@@ -25,7 +25,7 @@ use crate::{
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let store = MemoryStore::new();
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::per_hour("trial", 1).shadow()])?;

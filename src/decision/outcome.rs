@@ -116,7 +116,7 @@ pub struct Decision {
 /// ```
 /// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limiter = Limiter::builder(MemoryStore::new())
 ///     .scope("mails")
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
@@ -300,7 +300,7 @@ impl Decision {
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("jobs")
     ///     .named_key("team")
@@ -385,7 +385,7 @@ impl Decision {
     /// use std::time::Duration;
     /// use tower_quota::{Algorithm, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// // One mail leaves per minute, and up to ten wait.
     /// let queue = Algorithm::LeakyBucketQueue { max_waiting: 10 };
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("even", 1).with_algorithm(queue)])?;

@@ -18,7 +18,7 @@ impl Plan {
     /// ```
     /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let store = MemoryStore::new();
     /// let worker = Scope::new("jobs").partition(&PartitionKey::new("worker", "7"));
     /// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 30), QuotaPolicy::per_day("day", 40)])?;

@@ -17,7 +17,7 @@ use crate::{
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let store = MemoryStore::new();
 /// let policies = PolicySet::new([QuotaPolicy::per_minute("minute", 3), QuotaPolicy::per_day("day", 100)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
@@ -93,7 +93,7 @@ impl Plan {
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let store = MemoryStore::new();
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5), QuotaPolicy::concurrent("at once", 1)])?;
@@ -154,7 +154,7 @@ impl Plan {
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let (store, mails) = (MemoryStore::new(), Scope::new("mails"));
     /// let per_user = PolicySet::new([QuotaPolicy::per_hour("user", 2)])?;
     /// let for_all = PolicySet::new([QuotaPolicy::per_hour("all", 3)])?;

@@ -21,7 +21,7 @@
 //!     Ok(Router::new().route("/", get(|| async { "items" })).layer(limits))
 //! }
 //!
-//! # tokio_test::block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let store = ScriptedStore::new();
 //! let app = app(store.clone())?;
 //! let send = async |user: &str| {

@@ -28,7 +28,7 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 /// # use tower::ServiceExt;
 /// # let (request, ()) = http::Request::get("/users/7").body(())?.into_parts();
 /// # assert!(key::matched_path().extract(&request).is_none(), "no router has processed the request");
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// #     let get = |path| http::Request::get(path).header("x-user-id", "alice").body(String::new()).unwrap();
 /// #     for (path, remaining) in [("/users/1", "r=8"), ("/users/2", "r=7"), ("/items", "r=8")] {
 /// #         let response = app.clone().oneshot(get(path)).await.unwrap();
@@ -63,7 +63,7 @@ impl MatchedPath {
     /// # use axum::{Router, routing::get};
     /// # use tower::ServiceExt;
     /// # use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer};
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let limits = RateLimitLayer::builder(MemoryStore::new())
     /// #     .scope("routes")
     /// #     .key(by_user_and_route)

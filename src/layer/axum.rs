@@ -25,7 +25,7 @@ use crate::{decision::Decision, limiter::WeakPermit};
 ///     }
 /// }
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("reports")
 ///     .key(key::header("x-user-id"))
@@ -73,7 +73,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
 ///     answer
 /// }
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("models")
 ///     .key(key::header("x-user-id"))

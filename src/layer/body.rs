@@ -23,7 +23,7 @@ pin_project! {
     /// use tower::{ServiceBuilder, ServiceExt};
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))

@@ -30,7 +30,7 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 /// use tower::ServiceBuilder;
 /// use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("uploads")
 ///     .key(key::header("x-user-id"))

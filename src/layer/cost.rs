@@ -85,7 +85,7 @@ impl RequestCost {
 /// use tower::ServiceExt;
 /// use tower_quota::{ActualCost, MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("search")
 ///     .key(key::header("x-user-id"))

@@ -48,7 +48,7 @@ use crate::{limiter::Limiter, sync::per_thread::Shared};
 ///         .build()
 /// }
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let service = ServiceBuilder::new()
 ///     .layer(login_limits(MemoryStore::new())?)
 ///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
@@ -83,7 +83,7 @@ impl RateLimitLayer {
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
     /// use tower_quota::key::{ForwardingField, PeerAddress};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let layer = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]))

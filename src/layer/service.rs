@@ -27,7 +27,7 @@ use crate::{
 /// use tower::{Layer, Service, ServiceExt, service_fn};
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let layer = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))

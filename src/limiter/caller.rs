@@ -185,7 +185,7 @@ impl Caller {
     /// use std::time::Duration;
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("mails")
     ///     .policy(QuotaPolicy::per_second("second", 100))

@@ -32,7 +32,7 @@ use crate::{
 ///     Ok::<_, tower_quota::ConfigError>(passed)
 /// };
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// assert_eq!(passed(Algorithm::TokenBucket).await?, [10, 2]);
 /// assert_eq!(passed(Algorithm::StrictTokenBucket).await?, [5, 1]);
 /// assert_eq!(passed(Algorithm::FixedWindow).await?, [10, 10]);

@@ -17,7 +17,7 @@ use crate::clock::Timestamp;
 /// ```
 /// use tower_quota::{CallerQuotas, Limiter, MemoryStore, QuotaPolicy};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limiter = Limiter::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .policy(QuotaPolicy::per_minute("minute", 100).with_caller_quotas(10..=10_000))
@@ -118,7 +118,7 @@ impl CallerQuotas {
     ///     clock::{Clock, Timestamp},
     /// };
     ///
-    /// # #[cfg(feature = "calendar")] tokio_test::block_on(async {
+    /// # #[cfg(feature = "calendar")] tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(1_774_000_000_000_000)); // 20 March 2026, 09:46:40 UTC
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock).build()?)
     ///     .scope("api")
@@ -162,7 +162,7 @@ impl CallerQuotas {
     ///     clock::{Clock, Timestamp},
     /// };
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(0));
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
     ///     .scope("api")

@@ -43,7 +43,7 @@ impl QuotaPolicy {
     /// let zone = String::from("Asia/Tokyo");
     /// let daily = QuotaPolicy::per_calendar("day", 500, CalendarWindow::new(CalendarPeriod::Day, zone));
     ///
-    /// # #[cfg(feature = "calendar")] tokio_test::block_on(async {
+    /// # #[cfg(feature = "calendar")] tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(1_774_000_000_000_000)); // 20 March 2026, 09:46:40 UTC
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock).build()?)
     ///     .scope("api")

@@ -266,7 +266,7 @@ impl QuotaPolicy {
     /// ```
     /// use tower_quota::{Algorithm, Limiter, MemoryStore, QuotaPolicy};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .policy(QuotaPolicy::per_day("day", 10).with_algorithm(Algorithm::FixedWindow).with_overage(20))
@@ -378,7 +378,7 @@ impl QuotaPolicy {
     ///     clock::{Clock, Timestamp},
     /// };
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let clock = Clock::manual(Timestamp::from_micros(0));
     /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
     ///     .scope("login")
@@ -433,7 +433,7 @@ impl QuotaPolicy {
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limiter = Limiter::builder(MemoryStore::new())
     ///     .scope("mails")
     ///     .policy(QuotaPolicy::per_hour("now", 5))

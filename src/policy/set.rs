@@ -98,7 +98,7 @@ impl Policy {
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let store = MemoryStore::new();
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));

@@ -97,7 +97,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let store = MemoryStore::new();
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
@@ -144,7 +144,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let store = MemoryStore::new();
     /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?;
     /// let five_mails = |user: &str| {
@@ -172,7 +172,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// use tower_quota::{Algorithm, Availability, MemoryStore, Outcome, PartitionKey};
     /// use tower_quota::{Plan, PolicySet, QuotaPolicy, Scope, Store};
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let store = MemoryStore::new();
     /// let policies = PolicySet::new([
     ///     QuotaPolicy::per_minute("minute", 10).with_algorithm(Algorithm::SlidingWindowLog),

@@ -144,7 +144,7 @@
 //! # let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.try_clone().unwrap());
 //! # let subscriber = subscriber.with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE).finish();
 //! # let subscriber = tracing::subscriber::set_default(subscriber);
-//! # tokio_test::block_on(async {
+//! # tokio::runtime::Runtime::new().unwrap().block_on(async {
 //! let limits = RateLimitLayer::builder(MemoryStore::new())
 //!     .scope("api")
 //!     .key(key::header("x-user-id"))

@@ -26,7 +26,7 @@ use crate::{
 /// ```
 /// use tower_quota::{MemoryStore, test_util::check_store};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// check_store(|clock| MemoryStore::builder().clock(clock).build().unwrap()).await;
 /// # });
 /// ```

@@ -66,7 +66,7 @@
 //! #   assert!(store.calls() < 100, "the circuit is open");
 //!     Ok(())
 //! }
-//! # tokio_test::block_on(the_third_request_of_a_second_is_rejected()).unwrap();
+//! # tokio::runtime::Runtime::new().unwrap().block_on(the_third_request_of_a_second_is_rejected()).unwrap();
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
 //! # runtime.block_on(async {
 //! #     let store = ScriptedStore::new();

@@ -43,7 +43,8 @@ pub enum Answer {
 /// use tower_quota::test_util::{Answer, ScriptedStore};
 /// use tower_quota::{Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store, StoreErrorKind};
 ///
-/// # tokio_test::block_on(async {
+/// # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+/// # runtime.block_on(async {
 /// let store = ScriptedStore::new();
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));

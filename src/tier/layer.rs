@@ -50,7 +50,7 @@ use super::{cache::TierCache, source::Source};
 /// tiers.cache().forget(&UserId(8));
 /// #
 /// # use tower::ServiceExt;
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # let request = |user| http::Request::get("/").extension(UserId(user)).body(String::new()).unwrap();
 /// # let premium = app.clone().oneshot(request(7)).await?;
 /// # assert_eq!(premium.headers()["ratelimit-policy"], r#""minute";q=1000;w=60"#);

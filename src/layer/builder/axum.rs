@@ -29,7 +29,7 @@ impl RateLimitLayerBuilder {
     ///     (rejection.status(), Html(format!("<p>Retry in {seconds} seconds.")))
     /// }
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("pages")
     ///     .key(key::header("x-user-id"))

@@ -37,7 +37,7 @@ use crate::{
 /// use tower::{ServiceBuilder, ServiceExt};
 /// use tower_quota::{Decision, Exemption, FailureMode, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, key};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("api")
 ///     .key(key::header("x-user-id"))

@@ -42,7 +42,7 @@ impl RateLimitLayerBuilder {
     ///     Ok(Response::new(format!("{remaining:?}")))
     /// }
     ///
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// let limits = RateLimitLayer::builder(MemoryStore::new())
     ///     .scope("api")
     ///     .key(key::header("x-user-id"))

@@ -28,7 +28,7 @@ use crate::{
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let store = MemoryStore::new();
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 1)])?;
 /// let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
@@ -54,7 +54,7 @@ use crate::{
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
 ///
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let store = MemoryStore::builder().max_partitions(1_000).build()?;
 /// let policies = PolicySet::new([QuotaPolicy::per_hour("mails", 2)])?;
 /// let send = async |user: &str| {

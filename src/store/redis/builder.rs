@@ -314,7 +314,7 @@ impl RedisStoreBuilder {
     ///     })
     ///     .build()?;
     /// # use tower_quota::{PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
-    /// # tokio_test::block_on(async {
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
     /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
     /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);
     /// # let error = store.decide(plan).await.unwrap_err();

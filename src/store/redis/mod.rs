@@ -48,7 +48,7 @@ use crate::{
 ///     .policy(QuotaPolicy::per_minute("minute", 60))
 ///     .build()?;
 /// # drop(layer);
-/// # tokio_test::block_on(async {
+/// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// # use tower_quota::{PartitionKey, Plan, PolicySet, Scope, Store, StoreErrorKind};
 /// # let alice = Scope::new("mails").partition(&PartitionKey::new("user", "alice"));
 /// # let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("mails", 5)])?, alice, 1);

@@ -27,8 +27,9 @@ fn rejected(names: &[&'static str]) -> Decision {
         .unwrap();
     let partition = Scope::new("tests").partition(&PartitionKey::new("user", "alice"));
     let plan = Plan::new(policies, partition, 1);
-    tokio_test::block_on(store.decide(plan.clone())).unwrap();
-    tokio_test::block_on(store.decide(plan)).unwrap()
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(store.decide(plan.clone())).unwrap();
+    runtime.block_on(store.decide(plan)).unwrap()
 }
 
 #[test]
