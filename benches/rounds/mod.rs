@@ -76,6 +76,11 @@ impl Values {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own - other).collect())
     }
 
+    /// Adds the values of `other`, round by round.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self(self.0.iter().zip(&other.0).map(|(own, other)| own + other).collect())
+    }
+
     /// The ratio of this side to `other`: the median over the rounds, each compared within itself.
     pub fn ratio(&self, other: &Self) -> f64 {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect()).median()
