@@ -1,6 +1,6 @@
 //! The time of the first request after a start, a change of rules, and a failover.
 //!
-//!     cargo bench --bench first_requests
+//!     cargo bench -p tower-quota-tests --bench first_requests
 //!
 //! All layers have the default deadline, 50 ms. The tables show medians and maxima of `ROUNDS` (31) rounds in
 //! milliseconds, the median of the later requests, and how many first requests were undecided, so that the failure mode

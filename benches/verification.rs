@@ -1,6 +1,6 @@
 //! The time of verifying one anonymous token over P-256, relative to the curve operations that it consists of.
 //!
-//!     cargo bench --bench verification
+//!     cargo bench -p tower-quota-tests --bench verification
 //!
 //! Calls `IssuerKey::verify`, and each kind of operation alone with the inputs of the same presentation, in turns for
 //! `ROUNDS` (201) rounds. The last line relates the verification to the sum of the operations, round by round. What the

@@ -55,6 +55,18 @@ async fn single_servers_sentinels_and_clusters_are_ready_and_keep_nothing_of_the
 }
 
 #[tokio::test]
+async fn after_ready_the_first_decision_finds_its_script_loaded() {
+    let server = RedisServer::start();
+    let limiter = limiter(RedisStore::builder(server.url())).build().unwrap();
+    limiter.ready(HANG).await.unwrap();
+    assert_eq!(server.command(&["CONFIG", "RESETSTAT"]).trim(), "OK");
+    assert!(limiter.check("alice").await.outcome().is_admitted());
+    let calls = server.command(&["INFO", "commandstats"]);
+    assert!(calls.contains("cmdstat_evalsha:calls=1,"), "{calls}");
+    assert!(!calls.contains("cmdstat_eval:"), "{calls}");
+}
+
+#[tokio::test]
 async fn each_node_of_a_cluster_is_looked_at() {
     let cluster = RedisCluster::start(3, 0);
     for (number, node) in cluster.nodes.iter().enumerate() {

@@ -168,6 +168,9 @@ impl Engine {
         while let Some(decision) = made.decisions.pop() {
             self.settle(&Settlement::refund_all(&decision)).await?;
         }
+        // Buckets alone have a smaller script, which the first request would have to load.
+        let bucket = PolicySet::new([bucket()]).expect("the policy is valid");
+        self.acquire_unshared(Plan::new(bucket, plan.partition(), 1)).await?;
         Ok(fastest)
     }
 }
@@ -215,11 +218,15 @@ const COMMANDS: [&str; 17] = [
     "EVALSHA 0 1 KEY",
 ];
 
+fn bucket() -> QuotaPolicy {
+    QuotaPolicy::per_day("token bucket", QUOTA)
+}
+
 /// A policy of each kind. The remaining units of the first policy show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [
-        day("token bucket", Algorithm::TokenBucket),
+        bucket(),
         day("fixed window", Algorithm::FixedWindow),
         day("sliding counter", Algorithm::SlidingWindowCounter),
         day("sliding log", Algorithm::SlidingWindowLog),
