@@ -232,7 +232,11 @@ fn calls(bench: &Bench, load: &Load) {
         side("prefetch, batches of 10", prefetching(TIGHT, 10), &last[1]),
         side("prefetch, batches of 50", prefetching(TIGHT, 50), &last[2]),
         side("exact, all admitted", AMPLE, &last[3]),
-        side("prefetch, batches of 50, all admitted", prefetching(AMPLE, 50), &last[4]),
+        side(
+            "prefetch, batches of 50, all admitted",
+            prefetching(AMPLE, 50),
+            &last[4],
+        ),
     ];
     let title = format!("script calls, Zipf 1.1, {} requests/s", load.rate);
     table(&title, "per 1,000", &mut sides);
