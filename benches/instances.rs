@@ -209,19 +209,23 @@ fn server_time(bench: &Bench, load: &Load, by_tls: Option<&dyn Fn() -> RedisStor
 
 fn calls(bench: &Bench, load: &Load) {
     let callers = Callers::zipf(rounds::setting("CALLERS", 100_000), 1.1);
-    // The last run of each side: the percentage of rejected requests, and the calls before unspent units are refunded.
-    let last = [const { Cell::new((0.0, 0.0)) }; 5];
+    // The last run of each side: the percentage of rejected requests, the calls before unspent units are refunded, and
+    // the microseconds of Redis per request.
+    let last = [const { Cell::new([0.0; 3]) }; 5];
     let side = |name: &'static str, policies: [QuotaPolicy; 3], last| {
         let callers = &callers;
         Side::new(name, move || {
             bench.flush();
             let instances = [(); 4].map(|()| instance(decisions::store(&bench.server), policies.clone()));
             assert_eq!(bench.server.command(&["CONFIG", "RESETSTAT"]), "OK");
+            let start = bench.server_seconds();
             let sent = bench.runtime.block_on(load.send(&instances, callers));
+            let seconds = bench.server_seconds() - start;
             sent.warn(name, load, true);
             let per_request = |count: f64| count / sent.requests as f64;
             let calls = || 1e3 * per_request(script_calls(&bench.server));
-            Cell::set(last, (100.0 * per_request(sent.rejected as f64), calls()));
+            let rejected = 100.0 * per_request(sent.rejected as f64);
+            Cell::set(last, [rejected, calls(), 1e6 * per_request(seconds)]);
             drop(instances);
             thread::sleep(Duration::from_millis(500));
             calls()
@@ -241,8 +245,10 @@ fn calls(bench: &Bench, load: &Load) {
     let title = format!("script calls, Zipf 1.1, {} requests/s", load.rate);
     table(&title, "per 1,000", &mut sides);
     for (side, last) in sides.iter().zip(&last) {
-        let ((rejected, calls), name) = (last.get(), side.name());
-        println!("  {name}: {rejected:.1} % rejected, {calls:.1} calls before the instances are dropped");
+        let ([rejected, calls, micros], name) = (last.get(), side.name());
+        println!(
+            "  {name}: {rejected:.1} % rejected; {calls:.1} calls before the instances are dropped, {micros:.1} us"
+        );
     }
 }
 
