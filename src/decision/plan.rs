@@ -42,10 +42,10 @@ pub(super) struct Exchange {
     pub(super) answer: Answer,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) parts: SmallVec<[Part; 1]>,
-    /// Of the policies of all parts.
+    /// Joined from all parts.
     pub(super) traits: PolicyTraits,
     pub(super) costs: Costs,
     pub(super) mode: Mode,
@@ -421,6 +421,17 @@ impl Question {
 }
 
 /// Clones have no answer.
+impl fmt::Debug for Question {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Question")
+            .field("parts", &self.parts)
+            .field("costs", &self.costs)
+            .field("mode", &self.mode)
+            .field("deadline", &self.deadline)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Clone for Plan {
     fn clone(&self) -> Self {
         Self::of(self.question().clone())

@@ -310,6 +310,7 @@ impl Limits {
     #[inline(never)]
     fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
         let times = self.view.fields().times(&decision);
+        // A violated policy without a wait leaves the decision without a wait.
         if times.wait().is_none() {
             self.log_cost_above_capacity(&decision);
         }
