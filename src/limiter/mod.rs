@@ -175,8 +175,8 @@ impl Limiter {
     ///
     /// The check covers every server: the Sentinel primary or all cluster nodes. It reads the version, role and
     /// eviction policy, runs each command that scripts use, and makes eight decisions of each kind for a test caller,
-    /// each of which must see the previous one. Then it deletes the keys of the test caller. Afterwards, the server has
-    /// the scripts for token buckets and for all algorithms, so the first requests need not load them.
+    /// each of which must see the previous one. Then it deletes the keys of the test caller. Afterwards,
+    /// these servers have cached the scripts of usual decisions, so that the first requests need not load them.
     ///
     /// # Errors
     ///

@@ -165,12 +165,13 @@ impl Engine {
                 return Err(StoreError::new(StoreErrorKind::Failed, message));
             }
         }
+        // Buckets alone have a smaller script, which the first request would have to load.
+        let bucket = PolicySet::new([bucket()]).expect("the policy is valid");
+        let bucket = self.acquire_unshared(Plan::new(bucket, plan.partition(), 1)).await?;
+        made.decisions.push(bucket.decide());
         while let Some(decision) = made.decisions.pop() {
             self.settle(&Settlement::refund_all(&decision)).await?;
         }
-        // Buckets alone have a smaller script, which the first request would have to load.
-        let bucket = PolicySet::new([bucket()]).expect("the policy is valid");
-        self.acquire_unshared(Plan::new(bucket, plan.partition(), 1)).await?;
         Ok(fastest)
     }
 }
