@@ -16,7 +16,7 @@
 //! - *script calls per 1,000 requests* (`INFO commandstats`): four new instances and an empty server in each round.
 //!   `CALLERS` (100,000) callers are chosen by Zipf with the exponent 1.1. The limits are 100 per second, 1,000 per
 //!   minute and 50,000 per day, so the most frequent callers are rejected, most of them by the rejection cache; two more
-//!   sides have limits that nobody exceeds. With prefetch, the calls include the refunds of unspent units by dropped
+//!   sides have limits that no caller exceeds. With prefetch, the calls include the refunds of unspent units by dropped
 //!   instances. Concurrent decisions share calls, and how many share one depends on the machine.
 //! - *time of a decision*: sixteen token buckets and three of the same, without rejections. `MemoryStore` alone makes
 //!   100,000 decisions for 10,000 callers per round, on one thread; `RedisStore` alone makes decisions in 64 tasks for

@@ -3,8 +3,8 @@
 //!     cargo bench -p tower-quota-tests --bench verification
 //!
 //! Calls `IssuerKey::verify`, and each kind of operation alone with the inputs of the same presentation, in turns for
-//! `ROUNDS` (201) rounds. The last line relates the verification to the sum of the operations, round by round. What the
-//! sum lacks is parsing, memory allocation, and the arithmetic of scalars.
+//! `ROUNDS` (201) rounds. The last line relates the verification to the sum of the operations, round by round. The sum
+//! excludes parsing, memory allocation, and the arithmetic of scalars.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
@@ -34,8 +34,8 @@ const HASHED: usize = 14;
 /// Verifications per round and side.
 const TIMES: u32 = 20;
 
-/// The parts of a presentation. What only the private key can compute is random: no operation takes more or less time
-/// because of it.
+/// The parts of a presentation. Values that depend on the private key are replaced by random ones, which does not
+/// change the times.
 #[derive(Clone, Copy)]
 struct Parts {
     elements: [[u8; ELEMENT]; 4],
