@@ -42,7 +42,7 @@ pub(super) struct Exchange {
     pub(super) answer: Answer,
 }
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) parts: SmallVec<[Part; 1]>,
     /// Joined from all parts.
@@ -421,17 +421,6 @@ impl Question {
 }
 
 /// Clones have no answer.
-impl fmt::Debug for Question {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Question")
-            .field("parts", &self.parts)
-            .field("costs", &self.costs)
-            .field("mode", &self.mode)
-            .field("deadline", &self.deadline)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Clone for Plan {
     fn clone(&self) -> Self {
         Self::of(self.question().clone())

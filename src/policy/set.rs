@@ -118,8 +118,8 @@ struct Listed {
     traits: PolicyTraits,
 }
 
-/// What at least one policy of a set, or of a plan, has.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+/// Properties of the policies of a set. In a plan, a flag is set if it is set for one of its sets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicyTraits {
     pub(crate) has_slots: bool,
     /// Set if a policy rejects every request, without a call to the store.
@@ -128,7 +128,7 @@ pub(crate) struct PolicyTraits {
     pub(crate) counts_requests: bool,
     pub(crate) has_logs: bool,
     pub(crate) has_lockouts: bool,
-    /// Set if all policies of a set allow prefetching; for a plan, of one of its sets.
+    /// Set if all policies of the set allow prefetching.
     pub(crate) has_prefetch: bool,
 }
 

@@ -2,7 +2,7 @@ mod grpc;
 mod notice;
 mod problem;
 
-use std::{cell::RefCell, fmt, mem, time::Duration};
+use std::{cell::Cell, fmt, time::Duration};
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
@@ -261,47 +261,8 @@ impl<'a> Rejection<'a> {
     }
 }
 
-/// The last problem of a thread. Consecutive rejections often have the same problem, because it contains no times.
-struct LastProblem {
-    text: String,
-    /// Set when the text was written twice, because sharing needs one more allocation than a copy.
-    shared: Option<Bytes>,
-    buffer: String,
-}
-
-impl LastProblem {
-    /// The application may name policies of any length.
-    const MAX_LENGTH: usize = 4_096;
-
-    const fn new() -> Self {
-        Self {
-            text: String::new(),
-            shared: None,
-            buffer: String::new(),
-        }
-    }
-
-    fn content(&mut self, notice: &Notice<'_>) -> Bytes {
-        self.buffer.clear();
-        problem::write_problem(notice, &mut self.buffer);
-        if self.buffer == self.text {
-            let shared = self
-                .shared
-                .get_or_insert_with(|| Bytes::copy_from_slice(self.text.as_bytes()));
-            return shared.clone();
-        }
-        self.shared = None;
-        mem::swap(&mut self.text, &mut self.buffer);
-        // A string with spare capacity needs a second allocation to become `Bytes`.
-        let content = Bytes::copy_from_slice(self.text.as_bytes());
-        if content.len() > Self::MAX_LENGTH {
-            self.text = String::new();
-        }
-        content
-    }
-}
-
-thread_local!(static LAST_PROBLEM: RefCell<LastProblem> = const { RefCell::new(LastProblem::new()) });
+// A string with spare capacity needs a second allocation to become `Bytes`. The names of policies bound the size.
+thread_local!(static CONTENT: Cell<String> = const { Cell::new(String::new()) });
 
 impl Notice<'_> {
     /// `request` contains the header fields of the request.
@@ -309,10 +270,12 @@ impl Notice<'_> {
         if let Some(media_type) = grpc::media_type(request) {
             return grpc::response(self, media_type);
         }
-        let content = LAST_PROBLEM.try_with(|last| last.borrow_mut().content(self));
+        let mut content = CONTENT.try_with(Cell::take).unwrap_or_default();
+        content.clear();
+        problem::write_problem(self, &mut content);
+        let mut response = Response::new(Bytes::copy_from_slice(content.as_bytes()));
         // Fails while the thread-local storage is being destroyed.
-        let content = content.unwrap_or_else(|_| LastProblem::new().content(self));
-        let mut response = Response::new(content);
+        let _ = CONTENT.try_with(|kept| kept.set(content));
         *response.status_mut() = self.status;
         let content_type = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, content_type);
@@ -371,46 +334,5 @@ impl Default for Responder {
 impl fmt::Debug for Responder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Responder")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::response::rejection::notice::Subject;
-
-    #[test]
-    fn only_equal_problems_share_their_content() {
-        let mut last = LastProblem::new();
-        let mut content = |policy: &str| {
-            let violation = Violation {
-                policy,
-                quota: None,
-                subject: Subject::Scope("api"),
-                is_final: false,
-            };
-            last.content(&Notice {
-                problem: ProblemType::QuotaExceeded,
-                status: StatusCode::TOO_MANY_REQUESTS,
-                violated: [violation].into_iter().collect(),
-                is_closed: false,
-                wait: Some(Duration::from_secs(1)),
-            })
-        };
-        let long = "long".repeat(LastProblem::MAX_LENGTH);
-        let policies = [
-            "hour", "hour", "hour", "day", "hour", "day", "day", "day", &long, &long, &long,
-        ];
-        let contents = policies.map(&mut content);
-        for (policy, content) in policies.iter().zip(&contents) {
-            let end = format!(r#""violated-policies":["{policy}"]}}"#);
-            assert!(content.ends_with(end.as_bytes()), "{content:?}");
-        }
-        let is_shared = |pair: &[Bytes]| pair[0].as_ptr() == pair[1].as_ptr();
-        let shared: Vec<_> = (1..)
-            .zip(contents.windows(2))
-            .filter(|(_, pair)| is_shared(pair))
-            .collect();
-        assert!(shared.iter().map(|(number, _)| *number).eq([2, 7]), "{shared:?}");
     }
 }
