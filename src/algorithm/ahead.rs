@@ -11,7 +11,7 @@ pub(crate) enum ChargeRejection {
 mod tests {
     use super::*;
     use crate::algorithm::{
-        Bucket, Counter, FixedWindow, Limit, PolicyReading, Reading, SlidingLog, sliding_log::LogReading,
+        Bucket, BucketReading, Counter, FixedWindow, Limit, PolicyReading, Reading, SlidingLog, sliding_log::LogReading,
     };
 
     const MINUTE: u64 = 60_000_000;
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn a_rejection_ends_at_the_microsecond_at_which_the_charge_passes() {
         let bucket = Bucket::token(60, 60, 60).unwrap();
-        let (one, empty) = (bucket.weight, Reading::Bucket(bucket.limit));
+        let (one, empty) = (bucket.weight, Reading::Bucket(BucketReading::of(bucket.limit)));
         let counter = Counter::Bucket(bucket);
         assert_eq!(
             counter.rejection(empty, 7, one, one, 0, 0),
@@ -53,7 +53,7 @@ mod tests {
             Some(ChargeRejection::For(1_000_000))
         );
         assert_eq!(
-            counter.rejection(Reading::Bucket(0), 7, one, 61 * one, MINUTE, 0),
+            counter.rejection(Reading::Bucket(BucketReading::default()), 7, one, 61 * one, MINUTE, 0),
             Some(ChargeRejection::Never {
                 remaining: 60,
                 reset: Some(MINUTE)

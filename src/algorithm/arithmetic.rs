@@ -98,7 +98,8 @@ pub(crate) trait Arithmetic: Copy {
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
     /// Returns the part of a late charge to apply, in the numbers of the state. The charge is in the numbers of the
-    /// settling policy. The usage afterwards is at most twice the larger quota of both policies.
+    /// settling policy, whose bound limits the usage afterwards: the quota at the time of the decision, not that of the
+    /// last writer, because stores do not record the latter for all algorithms.
     fn believed(&self, reading: Self::Reading, late: Late<'_, Self>) -> u64;
 
     /// `refund` is in the numbers of the settling policy, and `state` must be advanced to `now`.

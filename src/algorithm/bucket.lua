@@ -19,17 +19,22 @@
 
 --- charge
       -- The level in the numbers with which it was written, which a settlement keeps.
-      local level, unit, rate, its_short = 0, weight, drain, short
-      if kind == BUCKET and a > 0 and c > 0 and b < EXACT then
+      local level, unit, rate, its_short, is_kept = 0, weight, drain, short, false
+      if kind == BUCKET and c >= KEEPS_RATE then c, is_kept = c - KEEPS_RATE, true end
+      if kind == BUCKET and a > 0 and a < EXACT and c > 0 and c < KEEPS_RATE and b < EXACT then
         level = b - elapsed * c
         if level > 0 and is_short and a ~= short then
           unit, its_short = floor(a / 16), a
           for _ = 1, a - unit * 16 do unit = unit * 5 end
-          if unit == 0 then level = 0 end
+          if unit == 0 or unit >= EXACT then level = 0 end
         elseif level > 0 and not is_short and a ~= weight then
           unit, its_short = a, 0
         end
-        if level > 0 then is_used, rate = true, c else level, unit, its_short = 0, weight, short end
+      end
+      if level > 0 then
+        is_used, rate = true, c
+      else
+        level, unit, its_short, is_kept = 0, weight, short, false
       end
       local amount, convert = level, nil
       local is_other = unit ~= weight or rate ~= drain
@@ -50,45 +55,34 @@
       readings[width] = amount
       local after = level
       if not receipt then
-        local keeps_rate = amount == EXACT - 1
+        local keeps_rate = false
         if is_other then
-          local own_rate, its_rate = drain / weight, rate / unit
-          if its_rate > own_rate and b / unit > limit / weight then
-            -- A level above the capacity keeps the faster rate until the next admitted charge.
-            keeps_rate = true
-            -- If the charge never fits, the reading is made for one unit.
-            local asked = charge
-            if asked > limit then asked = weight end
-            -- In this order no sum exceeds 2^53.
-            local over = asked - limit + amount
-            if over > 0 then
-              local reading = limit - asked + (ceil(over * own_rate / its_rate) + 1)
-              if reading < amount then readings[width] = reading end
-            end
+          -- A level above the capacity keeps a faster rate until the next admitted charge.
+          keeps_rate = amount == EXACT - 1 or (rate / unit > drain / weight and (is_kept or amount > limit))
+          if not (keeps_rate and is_kept) then is_changed = true end
+          -- While units of a partial plan are tried, `told` is 1.
+          if limit > 0 and (told or 1) == 1 then
+            rates = rates or {}
+            local place = #rates
+            rates[place + 1], rates[place + 2], rates[place + 3] = level, unit, rate
+            if keeps_rate then rates[place + 3] = -rate end
+            readings[width] = -1 - amount
           end
-          if not keeps_rate then is_changed = true end
+          is_kept = keeps_rate
         end
         local is_over = amount + charge > limit
         if is_over and not is_shadow and not is_moving then fits = false end
         if not keeps_rate or not (is_over or is_moving) then
-          unit, rate, its_short, after = weight, drain, short, amount
+          unit, rate, its_short, after, is_kept = weight, drain, short, amount, is_kept and is_moving
           if not is_over then after = amount + charge end
         end
       elseif charge > 0 then
-        -- The capacity of the policy that wrote the level is unknown. Its rate bounds the debt, and a higher level
-        -- implies a larger capacity.
-        local more, twice = charge, bound
-        if is_other then more, twice = convert(charge, weight, unit, ceil), convert(bound, weight, unit, ceil) end
-        local most = twice
-        if is_other then
-          local longest_debt = limit
-          if longest_debt < SHORTEST_DEBT then longest_debt = SHORTEST_DEBT end
-          if 2 * longest_debt * rate > most then most = 2 * longest_debt * rate end
-        end
-        if level > most then most = level + twice end
+        local more, most = charge, bound
+        if is_other then more, most = convert(charge, weight, unit, ceil), convert(bound, weight, unit, ceil) end
         if most > EXACT - 1 then most = EXACT - 1 end
         after = level + more
         if after > most then after = most end
+        if after < level then after = level end
       elseif charge < 0 and age < limit and charged_birth == birth then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
         -- The part of the charge that was not refilled, assuming that nothing else was charged since.
@@ -120,17 +114,22 @@
         if spent > EXACT - 1 then spent = EXACT - 1 end
       end
       levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, its_short, after
+      if after / rate > longest then longest = after / rate end
+      if is_kept then rate = rate + KEEPS_RATE end
       whole[2 * count - 1], whole[2 * count] = unit, rate
       if rate ~= 1 or its_short == 0 or after > NARROW_MAX then is_wide = true end
-      if after / rate > longest then longest = after / rate end
 
 --- left
       if drain > 0 then
-        left = floor((limit - readings[width]) / weight)
+        left = readings[width]
+        if left < 0 then left = -1 - left end
+        left = floor((limit - left) / weight)
 
 --- carry
       if kind == BUCKET then
-        if b < EXACT and a > 0 and c > 0 then
-          b = b - elapsed * c
-          life = b / c
+        local its_rate = c
+        if c >= KEEPS_RATE then its_rate = c - KEEPS_RATE end
+        if b < EXACT and a > 0 and its_rate > 0 then
+          b = b - elapsed * its_rate
+          life = b / its_rate
         end

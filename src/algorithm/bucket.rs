@@ -6,12 +6,10 @@
 //! In a *leaky bucket*, the used weight is the weight of the queued requests, which leave one by one at a constant
 //! rate.
 
+use std::num::NonZeroU64;
+
 use super::{Arithmetic, EXACT, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
-
-/// Microseconds: one day. If the numbers of a bucket have changed, late charges can build up a debt of at least twice
-/// this time.
-const SHORTEST_DEBT: u64 = 86_400_000_000;
 
 /// A bucket in exact integers.
 ///
@@ -27,6 +25,45 @@ pub(crate) struct Bucket {
     /// The maximum level after a late charge: twice the limit, capped at the largest amount.
     pub(crate) bound: u64,
     pub(crate) is_leaky: bool,
+    /// True in stored levels that keep this rate although their policy has changed; see [`OtherRate::is_kept`].
+    pub(crate) keeps_rate: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct BucketReading {
+    /// The used weight, rounded up if the level was written with other numbers.
+    pub(crate) used: u64,
+    /// The rate at which the level drains after the call, if not at the rate of the policy.
+    pub(crate) other: Option<OtherRate>,
+}
+
+/// A level in the numbers with which it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherRate {
+    level: u64,
+    weight: NonZeroU64,
+    drain: NonZeroU64,
+    /// True if the level keeps its rate until a charge is admitted. The first decision under the changed policy
+    /// determines this, because a reported wait must not change later.
+    pub(crate) is_kept: bool,
+}
+
+impl BucketReading {
+    pub(crate) fn of(used: u64) -> Self {
+        Self { used, other: None }
+    }
+}
+
+impl OtherRate {
+    /// Fails if the weight or the drain is 0.
+    pub(crate) fn new(level: u64, weight: u64, drain: u64, is_kept: bool) -> Option<Self> {
+        Some(Self {
+            level,
+            weight: NonZeroU64::new(weight)?,
+            drain: NonZeroU64::new(drain)?,
+            is_kept,
+        })
+    }
 }
 
 impl Bucket {
@@ -56,6 +93,7 @@ impl Bucket {
             limit,
             bound,
             is_leaky: false,
+            keeps_rate: false,
         })
     }
 
@@ -83,28 +121,34 @@ impl Bucket {
         (self.weight, self.drain) == (other.weight, other.drain)
     }
 
-    /// Returns `true` if a level, written with other numbers, exceeds the capacity and drains faster than this bucket.
+    /// Returns the reading of a level that was written with the numbers of `by`.
     ///
-    /// Such a level keeps its rate until the next charge. Otherwise, after a quota per day is reduced to a thirtieth,
-    /// an exhausted day would take a month to refill.
-    pub(crate) fn is_owed(&self, written: u64, by: &Self) -> bool {
-        let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
-        rate(by) > rate(self) && written as f64 / by.weight as f64 > self.limit as f64 / self.weight as f64
-    }
-
-    /// Converts an owed level so that this bucket's rate results in the correct wait for a rejected charge. If the
-    /// charge never fits, the reading is made for one unit, because a cached rejection uses the reading for smaller
-    /// charges.
-    pub(crate) fn owed_reading(&self, used: u64, by: &Self, charge: u64) -> u64 {
-        let charge = if charge > self.limit { self.weight } else { charge };
-        let over = (used + charge).saturating_sub(self.limit);
-        if over == 0 {
-            return used;
+    /// A level above the capacity keeps a faster rate until the next charge. Otherwise, after a quota per day is
+    /// reduced to a thirtieth, an exhausted day would take a month to refill. A level that this bucket cannot represent
+    /// keeps its rate, too.
+    pub(crate) fn reading_of(&self, level: u64, by: &Self) -> BucketReading {
+        let used = self.convert(&level, by);
+        if level == 0 || self.has_numbers_of(by) {
+            return BucketReading::of(used);
         }
         let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
-        // Plus one for rounding.
-        let slower = (over as f64 * rate(self) / rate(by)).ceil() as u64 + 1;
-        (self.limit - charge + slower).min(used)
+        let is_owed = rate(by) > rate(self) && (by.keeps_rate || used > self.limit);
+        let other = OtherRate::new(level, by.weight, by.drain, is_owed || used == EXACT - 1);
+        BucketReading { used, other }
+    }
+
+    fn converted(&self, other: &OtherRate) -> u64 {
+        convert(other.level, other.weight.get(), self.weight, f64::ceil).min(EXACT - 1)
+    }
+
+    /// Returns the time until a level of this bucket is at most `most`.
+    fn micros_until(&self, reading: BucketReading, most: u64) -> u64 {
+        let Some(other) = reading.other else {
+            return self.micros_to_drain(reading.used.saturating_sub(most));
+        };
+        let most = u128::from(most) * u128::from(other.weight.get()) / u128::from(self.weight);
+        let most = u64::try_from(most).unwrap_or(u64::MAX);
+        other.level.saturating_sub(most).div_ceil(other.drain.get())
     }
 
     #[inline]
@@ -139,7 +183,7 @@ impl Bucket {
 impl Arithmetic for Bucket {
     /// The used weight.
     type State = u64;
-    type Reading = u64;
+    type Reading = BucketReading;
 
     // 1 and 2 were buckets without the last number.
     const CODE: u64 = 7;
@@ -158,30 +202,20 @@ impl Arithmetic for Bucket {
     }
 
     #[inline]
-    fn read(&self, used: &u64, times: Times, _charge: u64, _first: u64) -> u64 {
-        self.drained(*used, times.elapsed())
+    fn read(&self, used: &u64, times: Times, _charge: u64, _first: u64) -> BucketReading {
+        BucketReading::of(self.drained(*used, times.elapsed()))
     }
 
     #[inline]
-    fn charge(&self, state: &mut u64, _now: u64, used: u64, charge: u64, _lease: Option<Lease>) {
-        *state = used + charge;
+    fn charge(&self, state: &mut u64, _now: u64, reading: BucketReading, charge: u64, _lease: Option<Lease>) {
+        *state = reading.used + charge;
     }
 
-    /// The capacity of the policy that wrote the state is unknown. Its rate bounds the debt, and a higher level implies
-    /// a larger capacity.
-    fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
+    fn believed(&self, reading: BucketReading, late: Late<'_, Self>) -> u64 {
         let settling = late.settling;
         let convert = |amount| convert(amount, settling.weight, self.weight, f64::ceil);
-        let twice = convert(settling.bound);
-        let restored = match self.has_numbers_of(settling) {
-            true => 0,
-            false => (2 * late.receipt.refundable_micros.max(SHORTEST_DEBT)).saturating_mul(self.drain),
-        };
-        let most = match twice.max(restored) {
-            most if used > most => used + twice,
-            most => most,
-        };
-        convert(late.charge).min(most.min(EXACT - 1).saturating_sub(used))
+        let bound = convert(settling.bound).min(EXACT - 1);
+        convert(late.charge).min(bound.saturating_sub(reading.used))
     }
 
     fn refund(&self, used: &mut u64, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
@@ -218,33 +252,40 @@ impl Arithmetic for Bucket {
 
     fn write(&self, used: &u64, bytes: &mut Writer) {
         bytes.write_all([self.weight, self.drain, self.limit, self.bound]);
-        bytes.write_all([self.is_leaky.into(), *used]);
+        bytes.write_all([u64::from(self.is_leaky) + 2 * u64::from(self.keeps_rate), *used]);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
-        let own = Self {
+        let mut own = Self {
             weight: bytes.divisor()?,
             drain: bytes.divisor()?,
             limit: bytes.amount()?,
             bound: bytes.amount()?,
-            is_leaky: bytes.amount()? == 1,
+            is_leaky: false,
+            keeps_rate: false,
         };
+        let flags = bytes.amount()?;
+        (own.is_leaky, own.keeps_rate) = (flags & 1 != 0, flags & 2 != 0);
         Some((own, bytes.amount()?))
     }
 
     #[inline]
-    fn admits(&self, used: u64, _now: u64, charge: u64) -> bool {
-        used + charge <= self.limit
+    fn admits(&self, reading: BucketReading, _now: u64, charge: u64) -> bool {
+        reading.used + charge <= self.limit
     }
 
+    /// An admitted charge converts the level.
     #[inline]
-    fn charged(&self, used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge).min(self.bound.max(used))
+    fn charged(&self, reading: BucketReading, charge: u64) -> BucketReading {
+        BucketReading {
+            used: reading.used.saturating_add(charge).min(self.bound.max(reading.used)),
+            other: reading.other.filter(|_| charge == 0),
+        }
     }
 
     /// The level after the charge.
-    fn mark(used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge)
+    fn mark(reading: BucketReading, charge: u64) -> u64 {
+        reading.used.saturating_add(charge)
     }
 
     /// The highest level that a charge can reach.
@@ -253,39 +294,56 @@ impl Arithmetic for Bucket {
     }
 
     #[inline]
-    fn remaining(&self, used: u64, _now: u64) -> u64 {
-        self.limit.saturating_sub(used) / self.weight
+    fn remaining(&self, reading: BucketReading, _now: u64) -> u64 {
+        self.limit.saturating_sub(reading.used) / self.weight
     }
 
     /// The time in which the remaining units refill, or until the next unit if none remains.
     #[inline]
-    fn reset(&self, used: u64, now: u64) -> Option<u64> {
-        Some(match self.remaining(used, now) {
-            0 => self.wait(used, now, self.weight).unwrap_or(0),
+    fn reset(&self, reading: BucketReading, now: u64) -> Option<u64> {
+        Some(match self.remaining(reading, now) {
+            0 => self.wait(reading, now, self.weight).unwrap_or(0),
             remaining => (remaining * self.weight).div_ceil(self.drain),
         })
     }
 
-    fn full_after(&self, used: u64, _now: u64) -> Option<u64> {
-        (used > 0).then(|| self.micros_to_drain(used))
+    fn full_after(&self, reading: BucketReading, _now: u64) -> Option<u64> {
+        (reading.used > 0).then(|| self.micros_until(reading, 0))
     }
 
-    fn wait(&self, used: u64, _now: u64, charge: u64) -> Option<u64> {
-        (charge <= self.limit).then(|| (used + charge).saturating_sub(self.limit).div_ceil(self.drain))
+    fn wait(&self, reading: BucketReading, _now: u64, charge: u64) -> Option<u64> {
+        Some(self.micros_until(reading, self.limit.checked_sub(charge)?))
     }
 
     /// The time until all earlier requests have left.
     #[inline]
-    fn delay(&self, used: u64, charge: u64) -> u64 {
+    fn delay(&self, reading: BucketReading, charge: u64) -> u64 {
         if self.is_leaky && charge > 0 {
-            self.micros_to_drain(used)
+            self.micros_to_drain(reading.used)
         } else {
             0
         }
     }
 
-    fn predict(&self, used: u64, _now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
-        Some(self.charged(self.drained(used, elapsed), charge))
+    fn predict(
+        &self,
+        reading: BucketReading,
+        _now: u64,
+        elapsed: u64,
+        charge: u64,
+        _hold: u64,
+    ) -> Option<BucketReading> {
+        let later = match reading.other {
+            None => BucketReading::of(self.drained(reading.used, elapsed)),
+            Some(mut other) => {
+                other.level = other.level.saturating_sub(elapsed.saturating_mul(other.drain.get()));
+                BucketReading {
+                    used: self.converted(&other),
+                    other: Some(other).filter(|other| other.level > 0),
+                }
+            }
+        };
+        Some(self.charged(later, charge))
     }
 }
 
@@ -431,6 +489,7 @@ mod tests {
             limit: 50,
             bound: 100,
             is_leaky: false,
+            keeps_rate: false,
         };
         assert_eq!(bucket.drained(10, 0), 10);
         assert_eq!(bucket.drained(10, 3), 1);
@@ -476,9 +535,12 @@ mod tests {
     fn requests_leave_half_a_second_apart_at_two_a_second() {
         let leaky = Bucket::leaky(2, 1, 3).unwrap();
         let unit = leaky.weight;
-        let delays: Vec<u64> = (0..4).map(|ahead| leaky.delay(ahead * unit, unit)).collect();
+        let delays: Vec<u64> = (0..4)
+            .map(|ahead| leaky.delay(BucketReading::of(ahead * unit), unit))
+            .collect();
         assert_eq!(delays, [0, 500_000, 1_000_000, 1_500_000]);
-        assert!(leaky.admits(3 * unit, 0, unit) && !leaky.admits(3 * unit + 1, 0, unit));
+        let admits = |used| leaky.admits(BucketReading::of(used), 0, unit);
+        assert!(admits(3 * unit) && !admits(3 * unit + 1));
     }
 
     #[test]

@@ -44,20 +44,17 @@ end
           if amount > 0 then is_used = true end
         end
       end
-      if amount == 0 or not magnitude then magnitude = 0 end
       width = width + 1
       readings[width] = amount
-      local used, is_over = amount + charge, false
+      local used = amount + charge
       if not receipt then
         if used > limit then
-          if is_shadow then used, is_over = amount, true else fits = false end
+          if is_shadow then used = amount else fits = false end
         end
       elseif charge >= 0 then
-        local most = bound
-        if magnitude > 0 and ldexp(1, magnitude) > most then most = ldexp(1, magnitude) end
         -- The charge is too late: its window has ended, by the partition's time and by the server's clock.
         if charged_at < start and start <= clock then used = amount end
-        if used > most then used = most end
+        if used > bound then used = bound end
         if used < amount then used = amount end
       elseif age >= limit or charged_at < start or charged_at < own or charged_birth ~= birth then
         used = amount
@@ -69,13 +66,10 @@ end
       local length = (finish - own) / 1000000
       local fives = length / 25
       if fives == floor(fives) then short = fives * 16 + 2 else short = 0 end
-      local quota = limit
-      if receipt then quota = bound / 2 end
-      if magnitude == 0 or not (receipt or is_moving or is_over) then magnitude = select(2, frexp(quota)) end
       spent = used
       kinds = kinds or {}
       levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, short, used
-      whole[2 * count - 1], whole[2 * count], kinds[count] = length, own / 1000000, DATED + MAGNITUDE * magnitude
+      whole[2 * count - 1], whole[2 * count], kinds[count] = length, own / 1000000, DATED
       if used > 0 and finish - now > longest then longest = finish - now end
 
 --- left

@@ -12,10 +12,7 @@ mod zone;
 use self::borders::SECOND;
 pub use self::period::{CalendarPeriod, Weekday};
 pub(crate) use self::{borders::Borders, zone::TIME_ZONE_DATA};
-use super::{
-    Arithmetic, Late, Reader, Receipt, Times, Writer,
-    window::{MAX_COUNT, believed},
-};
+use super::{Arithmetic, Late, Reader, Receipt, Times, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +178,7 @@ impl Arithmetic for Calendar {
         let start = late.settling.near(late.now).start;
         match late.receipt.at < start && start <= late.clock {
             true => 0,
-            false => believed(used, late.charge, late.settling.bound, self.limit),
+            false => late.charge.min(late.settling.bound.saturating_sub(used)),
         }
     }
 

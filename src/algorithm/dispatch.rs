@@ -161,6 +161,18 @@ macro_rules! algorithms {
 
 algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar, Closed);
 
+impl Reading {
+    /// Adjusts the rate of a bucket whose policy has changed to the rate after the decision. `is_written` is false for
+    /// plans that charge nothing, which leave the level unchanged.
+    pub(crate) fn decided(&mut self, is_written: bool, is_charged: bool) {
+        if let Self::Bucket(reading) = self {
+            reading.other = reading
+                .other
+                .filter(|other| !is_written || (other.is_kept && !is_charged));
+        }
+    }
+}
+
 /// Never called: a state or reading is only used with the policy for which it was created. States of other policies are
 /// [converted](Counter::convert) first.
 #[cold]

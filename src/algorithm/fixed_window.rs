@@ -1,9 +1,6 @@
 //! Fixed window counter, with windows that start at multiples of their length since the Unix epoch.
 
-use super::{
-    Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
-    window::{MAX_COUNT, believed},
-};
+use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +49,7 @@ impl Arithmetic for FixedWindow {
     }
 
     fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
-        believed(used, late.charge, late.settling.0.bound, self.0.limit)
+        late.settling.0.believed(used, late.charge)
     }
 
     /// Units of past windows are not refunded.

@@ -22,6 +22,7 @@ impl Lockout {
                 limit: 1,
                 bound: EXACT - 1,
                 is_leaky: false,
+                keeps_rate: false,
             }),
         }
     }
@@ -32,7 +33,7 @@ impl Lockout {
 
     pub(crate) fn left(&self, state: &State, times: Times) -> u64 {
         match self.counter.read(state, times, 0, 0) {
-            Reading::Bucket(left) => left,
+            Reading::Bucket(reading) => reading.used,
             _ => 0,
         }
     }

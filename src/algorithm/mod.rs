@@ -28,7 +28,7 @@ pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
     ahead::ChargeRejection,
     arithmetic::{Arithmetic, Form, Late, MAX_CLOCK_STEP, Moment, Moments, Receipt, Times},
-    bucket::Bucket,
+    bucket::{Bucket, BucketReading, OtherRate},
     bytes::{EXACT, Reader, Writer},
     calendar::{Borders, Calendar, TIME_ZONE_DATA},
     closed::Closed,

@@ -13,7 +13,6 @@
         if current > MOST_COUNT then current = MOST_COUNT end
         if previous > 0 or current > 0 then is_used = true end
       end
-      if (previous == 0 and current == 0) or not magnitude then magnitude = 0 end
       readings[width + 1], readings[width + 2] = previous, current
       width = width + 2
       local is_over = false
@@ -25,23 +24,19 @@
         end
         current = current + charge
       elseif charge >= 0 then
-        local before, most = current, bound
-        if magnitude > 0 and ldexp(1, magnitude) > most then most = ldexp(1, magnitude) end
+        local before = current
         current = current + charge
-        if current > most then current = most end
+        if current > bound then current = bound end
         if current < before then current = before end
       elseif age < limit and charged_birth == birth then
         if charged_at >= start then current = current + charge else previous = previous + charge end
         if current < 0 then current = 0 end
         if previous < 0 then previous = 0 end
       end
-      local quota = limit
-      if receipt then quota = bound / 2 end
-      if magnitude == 0 or not (receipt or is_moving or is_over) then magnitude = select(2, frexp(quota)) end
       spent = current
       kinds = kinds or {}
       levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, short, current
-      whole[2 * count - 1], whole[2 * count], kinds[count] = weight / 1000000, previous, COUNTER + MAGNITUDE * magnitude
+      whole[2 * count - 1], whole[2 * count], kinds[count] = weight / 1000000, previous, COUNTER
       local life = 0
       if current > 0 then life = start + 2 * weight - now elseif previous > 0 then life = start + weight - now end
       if life > longest then longest = life end

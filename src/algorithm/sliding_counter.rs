@@ -1,10 +1,7 @@
 //! Sliding window counter: the count of the current window, plus the count of the previous window, weighted by its
 //! overlap with the sliding window.
 
-use super::{
-    Arithmetic, Late, Reader, Receipt, Times, Window, Writer,
-    window::{MAX_COUNT, believed},
-};
+use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
 /// Products of units and microseconds can exceed 64 bits and the exact range of doubles, so this uses 128 bits, and the
@@ -101,7 +98,7 @@ impl Arithmetic for SlidingCounter {
     }
 
     fn believed(&self, windows: Windows, late: Late<'_, Self>) -> u64 {
-        believed(windows.current, late.charge, late.settling.0.bound, self.0.limit)
+        late.settling.0.believed(windows.current, late.charge)
     }
 
     fn refund(&self, windows: &mut Box<Windows>, now: u64, refund: u64, _settling: &Self, receipt: Receipt) {

@@ -1,6 +1,6 @@
 --- newest
   -- An entry of a log: its number, the units of all entries up to it, and its own units.
-  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, MOST_LOGGED, GIVEN_BACK = '>I6I7I4', 17, 1000, 20000, '\0\0\0\0'
+  local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, GIVEN_BACK = '>I6I7I4', 17, 1000, '\0\0\0\0'
   -- The newest entry of each log, and the final usage of the last log.
   local newest_entries, logged
   if #KEYS > parts then
@@ -110,10 +110,7 @@
           charge = 0
         end
       elseif charge >= 0 then
-        -- A usage above this bound implies a larger quota, which is not stored in entries.
-        local most = bound
-        if amount > bound then most = MOST_LOGGED end
-        if amount + charge > most then charge = most - amount end
+        if amount + charge > bound then charge = bound - amount end
         if charge < 0 then charge = 0 end
       elseif age < limit then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)

@@ -109,13 +109,8 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// The quota of the last charge is unknown. A usage above this policy's bound implies a larger quota.
     fn believed(&self, reading: LogReading, late: Late<'_, Self>) -> u64 {
-        let bound = match late.settling.0.bound {
-            bound if reading.used > bound => 2 * MAX_QUOTA,
-            bound => bound,
-        };
-        late.charge.min(bound.saturating_sub(reading.used))
+        late.settling.0.believed(reading.used, late.charge)
     }
 
     fn refund(&self, log: &mut Box<Log>, _now: u64, refund: u64, _settling: &Self, receipt: Receipt) {

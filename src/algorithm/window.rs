@@ -14,13 +14,6 @@ pub(crate) struct Window {
 /// Above any count that charges can reach. Products with this number are exact in the script.
 pub(super) const MAX_COUNT: u64 = 1 << 51;
 
-/// Returns the part of a late charge to apply. `limit` is the quota of the last charge. Only its magnitude is used,
-/// because a stored count contains nothing more precise.
-pub(super) fn believed(used: u64, charge: u64, bound: u64, limit: u64) -> u64 {
-    let magnitude = limit.checked_ilog2().map_or(0, |exponent| 2 << exponent);
-    charge.min(bound.max(magnitude).saturating_sub(used))
-}
-
 impl Window {
     pub(super) fn new(quota: u64, window_secs: u64) -> Self {
         Self {
@@ -42,6 +35,11 @@ impl Window {
     #[inline]
     pub(super) fn charged(&self, used: u64, charge: u64) -> u64 {
         used.saturating_add(charge).min(self.bound.max(used))
+    }
+
+    /// Returns the part of a late charge to apply. `self` is the settling policy.
+    pub(super) fn believed(&self, used: u64, charge: u64) -> u64 {
+        charge.min(self.bound.saturating_sub(used))
     }
 
     /// The time in which `units` correspond to at most twice the rate.

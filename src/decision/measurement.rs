@@ -49,7 +49,7 @@ impl Measurement {
     pub(crate) fn new(mut plan: Plan, moments: Moments, read: Reads, lease: Option<LeaseId>, is_allowed: bool) -> Self {
         let answer = &mut plan.0.answer;
         (answer.moments, answer.read) = (moments, read);
-        Self::answered(plan, lease, is_allowed)
+        Self::answered(plan, lease, is_allowed).with_rates()
     }
 
     /// `acquire` writes the readings in place, and returns their time and `true` if the plan is allowed.
@@ -87,7 +87,16 @@ impl Measurement {
             answer.read.push(Read { reading, fits });
         }
         answer.moments = moments;
-        Self::answered(plan, lease, is_allowed)
+        Self::answered(plan, lease, is_allowed).with_rates()
+    }
+
+    /// Adjusts the rates of buckets whose policies have changed to this decision.
+    fn with_rates(mut self) -> Self {
+        let (is_written, is_allowed) = (self.plan().is_charged(), self.is_allowed());
+        for Read { reading, fits } in &mut self.0.0.answer.read {
+            reading.counted.decided(is_written, is_allowed && *fits);
+        }
+        self
     }
 
     #[inline]

@@ -43,12 +43,18 @@ use crate::{
 ///
 /// # Late charges
 ///
-/// A late charge is never rejected, but it overdraws a policy by at most its capacity, even if a larger cost is
-/// reported. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
+/// A late charge is never rejected, but it raises the used units of a policy to at most twice the capacity that the
+/// policy had at the decision, or its overage ceiling then, whatever the policy is now:
 ///
-/// If the policy has changed since the decision, only the difference of the settlement is applied: units charged under
-/// a larger quota stay charged, and the larger quota bounds the debt. For logs, and for buckets that differ only in
-/// capacity, stores do not record the larger quota; instead, the quota at the time of the decision bounds the debt.
+/// | capacity at the decision | now | used, reported | used afterwards |
+/// |---|---|---|---|
+/// | 10 | 10 | 3, 1,000 more | 20 |
+/// | 100 | 10 | 2, 1,000 more | 200 |
+/// | 10 | 100 | 11, 1,000 more | 20 |
+/// | 5 | 20 | 20, 1,000 more | 20 |
+///
+/// Units charged under a larger quota stay charged, as in the last row. A late charge to a
+/// [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
 ///
 /// # Refunds
 ///

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{
     algorithm::{
-        Arithmetic, Bucket, Counter, EXACT, EvictionPriority, Form, Lockout, MAX_CLOCK_STEP, Moment, PolicyReading,
-        Reader, Reading, State, Writer,
+        Bucket, BucketReading, Counter, EvictionPriority, Form, Lockout, MAX_CLOCK_STEP, Moment, PolicyReading, Reader,
+        Reading, State, Writer,
     },
     clock::Timestamp,
     decision::{PartPlan, PartSettlement, Read, Reads},
@@ -37,35 +37,40 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// A bucket whose level was written with numbers other than its policy's.
+/// A bucket whose level was written with other numbers than its policy's.
 struct Change {
     id: u32,
     own: Bucket,
     /// The bucket whose numbers were used to write the level.
     by: Bucket,
-    /// The written level.
-    written: u64,
-    /// The current level in the policy's numbers.
-    used: u64,
+    level: u64,
+    reading: BucketReading,
 }
 
 /// With the position of each policy in the plan.
 type Changes = SmallVec<[(usize, Change); 1]>;
 
 impl Change {
-    fn is_owed(&self) -> bool {
-        self.own.is_owed(self.written, &self.by)
+    fn is_kept(&self) -> bool {
+        self.reading.other.is_some_and(|other| other.is_kept)
     }
 
-    /// Levels that the policy cannot represent are not converted.
-    fn is_brought_forward(&self) -> bool {
-        !self.is_owed() && self.used < EXACT - 1
-    }
-
-    /// Adjusts the reading so that the wait is correct for a debt above the capacity.
-    fn price(&self, reading: &mut PolicyReading, charge: u64) {
-        if let (Reading::Bucket(used), true) = (&mut reading.counted, self.is_owed()) {
-            *used = self.own.owed_reading(*used, &self.by, charge);
+    /// Returns the state to store after a rejection.
+    fn rejected(&self) -> UnknownEntry {
+        let (counter, level) = match self.is_kept() {
+            true => {
+                let by = Bucket {
+                    keeps_rate: true,
+                    ..self.by
+                };
+                (by, self.level)
+            }
+            false => (self.own, self.reading.used),
+        };
+        UnknownEntry {
+            id: self.id,
+            counter: Counter::Bucket(counter),
+            state: State::Bucket(level),
         }
     }
 }
@@ -76,7 +81,7 @@ pub(crate) enum Step {
     /// Charges the plan if all of it fits, and holds its slots with the lease. If the plan does not fit, does the same
     /// as `Reject`.
     Charge(Option<Lease>),
-    /// Converts the buckets of a rejected plan whose numbers have changed.
+    /// Converts the buckets of a rejected plan whose numbers have changed, unless they keep their rates.
     Reject,
 }
 
@@ -123,15 +128,18 @@ impl PartitionState {
         let found = candidate.read(now, clock, plan, call, reads);
         let changed = self.changed(now, plan.policies());
         for (number, change) in &changed {
-            let charge = plan.charges().nth(*number).map_or(0, |charge| charge.weight());
-            change.price(&mut reads[before + number].reading, charge);
+            let read = &mut reads[before + number];
+            read.reading.counted = Reading::Bucket(change.reading);
+            if !matches!(step, Step::Read) {
+                read.reading.counted.decided(plan.is_charged(), found.fits && read.fits);
+            }
         }
         if candidate.charge(found, &reads[before..], plan, step) {
-            let kept = self.kept_by_shadows(now, plan, &reads[before..], &changed);
             *self = candidate;
-            if !kept.is_empty() {
-                self.keep(now, kept);
-            }
+            // Violated shadow policies keep their rates, just as after a rejection.
+            let violated = changed.iter().filter(|(number, _)| !reads[before + number].fits);
+            let kept = violated.filter(|(_, change)| change.is_kept());
+            self.keep(now, kept.map(|(_, change)| change.rejected()).collect());
         } else if !matches!(step, Step::Read) && plan.is_charged() {
             self.bring_forward(now, &changed);
         }
@@ -279,53 +287,22 @@ impl PartitionState {
         }
     }
 
-    /// Converts buckets to the rates of changed policies, so that the wait of a rejected caller is correct.
+    /// Converts buckets to the rates of changed policies, or records that they keep their rates, so that the wait of a
+    /// rejected caller is correct.
     fn bring_forward(&mut self, now: Timestamp, changed: &Changes) {
-        if !changed.iter().any(|(_, change)| change.is_brought_forward()) {
+        if changed
+            .iter()
+            .any(|(_, change)| !(change.by.keeps_rate && change.is_kept()))
+        {
+            self.keep(now, changed.iter().map(|(_, change)| change.rejected()).collect());
+        }
+    }
+
+    /// Replaces the states of some policies.
+    fn keep(&mut self, now: Timestamp, kept: Vec<UnknownEntry>) {
+        if kept.is_empty() {
             return;
         }
-        let mut states = self.advanced(now);
-        for (_, change) in changed.iter().filter(|(_, change)| change.is_brought_forward()) {
-            for foreign in states.iter_mut().filter(|foreign| foreign.id == change.id) {
-                (foreign.counter, foreign.state) = (Counter::Bucket(change.own), State::Bucket(change.used));
-            }
-        }
-        self.scatter(now, states);
-    }
-
-    /// Returns the states of shadow policies that would have rejected the plan. These states are not converted, just as
-    /// after a rejection.
-    fn kept_by_shadows(
-        &self,
-        now: Timestamp,
-        plan: PartPlan<'_>,
-        reads: &[Read],
-        changed: &Changes,
-    ) -> Vec<UnknownEntry> {
-        let mut kept = Vec::new();
-        let violated = plan.charges().zip(reads).enumerate();
-        let violated = violated.filter(|(_, (charge, read))| charge.is_shadow() && !read.fits);
-        for (number, (charge, _)) in violated {
-            let policy = charge.policy();
-            let is_kept = match policy.counter() {
-                Counter::Bucket(_) => changed
-                    .iter()
-                    .any(|(of, change)| *of == number && !change.is_brought_forward()),
-                counter => counter.form() == Form::Numbers,
-            };
-            if is_kept {
-                kept.extend(
-                    self.advanced(now)
-                        .into_iter()
-                        .filter(|foreign| foreign.id == policy.id()),
-                );
-            }
-        }
-        kept
-    }
-
-    /// Restores states that must not be converted.
-    fn keep(&mut self, now: Timestamp, kept: Vec<UnknownEntry>) {
         let mut states = self.advanced(now);
         states.retain(|foreign| kept.iter().all(|kept| kept.id != foreign.id));
         states.extend(kept);
@@ -358,10 +335,10 @@ impl PartitionState {
                 id: policy.id(),
                 own,
                 by,
-                written: *written,
-                used: own.convert(&level, &by),
+                level,
+                reading: own.reading_of(level, &by),
             };
-            (level > 0 && !own.has_numbers_of(&by)).then_some((number, change))
+            change.reading.other.is_some().then_some((number, change))
         };
         policies.iter().enumerate().filter_map(change).collect()
     }

@@ -73,9 +73,11 @@ use crate::{
 /// The two token buckets count as one algorithm, as do the two leaky buckets.
 ///
 /// A bucket refills at the new rate from the first decision under the changed policy, even if that decision is a
-/// rejection. There is one exception: if the rate was lowered and the used units exceed the new burst capacity, the
-/// bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units per day and is moved
-/// to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the request is admitted.
+/// rejection. There is one exception: if the rate was lowered and the used units exceed the new burst capacity at this
+/// first decision, the bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units
+/// per day and is moved to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the
+/// request is admitted. A [peek](crate::Store::peek) is not a decision, and writes nothing: its times are those of an
+/// identical request that is the next decision, and are therefore computed with the old rate.
 ///
 /// # Chart
 ///

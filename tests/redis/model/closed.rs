@@ -41,7 +41,7 @@ impl Counter for Closed {
 
     fn adopt(&mut self, _policy: &QuotaPolicy) {}
 
-    fn shown(&self, _now: i128, _policy: &QuotaPolicy, _cost: i128) -> State {
+    fn shown(&self, _now: i128, _policy: &QuotaPolicy) -> State {
         State::Closed(self.clone())
     }
 }

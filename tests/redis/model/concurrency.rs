@@ -74,7 +74,7 @@ impl Counter for Concurrency {
         self.limit = policy.quota().into();
     }
 
-    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
         let mut new = self.clone();
         new.adopt(policy);
         State::Concurrency(new)

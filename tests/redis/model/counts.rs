@@ -52,22 +52,14 @@ impl Counts {
         }
     }
 
-    /// The room for a late charge: up to twice the quota of its policy, or the power of two above the quota that was
-    /// charged last, if anything is used. A charge of a calendar's window that has ended counts nowhere.
-    pub(super) fn room(&self, now: i128, late: &Late<'_>, quota: i128, used: i128) -> i128 {
+    /// The room for a late charge: up to twice the quota of its policy. A charge of a calendar's window that has ended
+    /// counts nowhere.
+    pub(super) fn room(&self, now: i128, late: &Late<'_>) -> i128 {
         let is_over = self.number(late.charged_at) < self.number(now) && self.number(now) <= self.number(late.clock);
         if is_over && matches!(self.windows, Windows::Dated(..)) {
             return 0;
         }
-        let mut most = 2 * i128::from(late.policy.quota());
-        if used > 0 {
-            let mut magnitude = 1;
-            while magnitude <= quota {
-                magnitude *= 2;
-            }
-            most = most.max(magnitude);
-        }
-        (most - self.count(now, 0)).max(0)
+        (2 * i128::from(late.policy.quota()) - self.count(now, 0)).max(0)
     }
 
     pub(super) fn until_end(&self, now: i128) -> i128 {

@@ -12,6 +12,10 @@ pub(super) struct LeakyBucket {
     /// When it is empty, in microseconds times the quota, so that a unit takes a window.
     empty_at: i128,
     at: i128,
+    /// A policy with a slower rate has rejected a request, and the rate stays.
+    is_decided: bool,
+    /// The policy that looks at a bucket which keeps its rate.
+    seen_by: Option<Numbers>,
 }
 
 impl LeakyBucket {
@@ -20,11 +24,24 @@ impl LeakyBucket {
             numbers: Numbers::of(policy),
             empty_at: 0,
             at: now,
+            is_decided: false,
+            seen_by: None,
         }
     }
 
     fn content(&self, moment: i128) -> i128 {
         (self.empty_at - moment * self.numbers.rate).max(0)
+    }
+
+    /// What the policy sees of it.
+    fn seen_content(&self, moment: i128) -> (Numbers, i128) {
+        match self.seen_by {
+            None => (self.numbers, self.content(moment)),
+            Some(numbers) => {
+                let content = numbers.rounded_up(self.content(moment), &self.numbers);
+                (numbers, content.min(numbers.most()))
+            }
+        }
     }
 
     fn set_content(&mut self, now: i128, content: i128) {
@@ -55,19 +72,23 @@ impl LeakyBucket {
 
 impl Counter for LeakyBucket {
     fn left(&self, moment: i128) -> i128 {
-        (self.numbers.capacity - self.content(moment)).max(0) / self.numbers.window
+        let (numbers, content) = self.seen_content(moment);
+        (numbers.capacity - content).max(0) / numbers.window
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        self.content(moment) + cost * self.numbers.window <= self.numbers.capacity
+        let (numbers, content) = self.seen_content(moment);
+        content + cost * numbers.window <= numbers.capacity
     }
 
     fn delay(&self, now: i128) -> i128 {
-        self.content(now).div_ceil_to(self.numbers.rate)
+        let (numbers, content) = self.seen_content(now);
+        content.div_ceil_to(numbers.rate)
     }
 
-    fn time_for(&self, _now: i128, left: i128) -> i128 {
-        (left * self.numbers.window).div_ceil_to(self.numbers.rate)
+    fn time_for(&self, now: i128, left: i128) -> i128 {
+        let (numbers, _) = self.seen_content(now);
+        (left * numbers.window).div_ceil_to(numbers.rate)
     }
 
     fn used(&self, moment: i128) -> i128 {
@@ -99,18 +120,31 @@ impl Counter for LeakyBucket {
     }
 
     fn forwarded(&self, now: i128, policy: &QuotaPolicy) -> Option<State> {
+        if self.has_rate_of(policy) || self.content(now) == 0 {
+            return None;
+        }
         let new = self.with_numbers_of(now, policy);
-        let is_kept = new.numbers.is_rate_of(&self.numbers)
-            || new.numbers.owes(self.content(self.at), &self.numbers)
-            || new.content(now) == new.numbers.most();
-        (self.content(now) > 0 && !is_kept).then_some(State::LeakyBucket(new))
+        let content = new.content(now);
+        let is_kept = new.numbers.owes(content, &self.numbers, self.is_decided) || content == new.numbers.most();
+        match (is_kept, self.is_decided) {
+            (true, true) => None,
+            (true, false) => Some(State::LeakyBucket(Self {
+                is_decided: true,
+                at: now,
+                ..self.clone()
+            })),
+            (false, _) => Some(State::LeakyBucket(new)),
+        }
     }
 
-    fn shown(&self, now: i128, policy: &QuotaPolicy, cost: i128) -> State {
-        let mut new = self.with_numbers_of(now, policy);
-        if new.numbers.owes(self.content(self.at), &self.numbers) {
-            new.set_content(now, new.numbers.shown(new.content(now), &self.numbers, cost));
+    fn shown(&self, now: i128, policy: &QuotaPolicy) -> State {
+        if self.has_rate_of(policy) || self.content(now) == 0 {
+            return State::LeakyBucket(self.with_numbers_of(now, policy));
         }
-        State::LeakyBucket(new)
+        let seen_by = Some(Numbers::of(policy));
+        State::LeakyBucket(Self {
+            seen_by,
+            ..self.clone()
+        })
     }
 }

@@ -63,7 +63,7 @@ impl Counter for Lockout {
 
     fn adopt(&mut self, _policy: &QuotaPolicy) {}
 
-    fn shown(&self, _now: i128, _policy: &QuotaPolicy, _cost: i128) -> State {
+    fn shown(&self, _now: i128, _policy: &QuotaPolicy) -> State {
         State::Lockout(self.clone())
     }
 }

@@ -72,12 +72,12 @@ trait Counter {
     fn step_back(&mut self, now: i128);
     /// The same used units for a policy with other numbers.
     fn adopt(&mut self, policy: &QuotaPolicy);
-    /// The same in the numbers of a policy that has rejected a request; `None` if nothing changes with that.
+    /// The state after a rejection by a policy with other numbers; `None` if nothing changes with that.
     fn forwarded(&self, _now: i128, _policy: &QuotaPolicy) -> Option<State> {
         None
     }
-    /// The state that a policy with other numbers shows for a charge.
-    fn shown(&self, now: i128, policy: &QuotaPolicy, cost: i128) -> State;
+    /// The state that a policy with other numbers shows if nothing is written.
+    fn shown(&self, now: i128, policy: &QuotaPolicy) -> State;
 }
 
 /// A charge that comes after its decision.
@@ -161,9 +161,9 @@ impl State {
         let is_of = match self {
             Self::TokenBucket(state) => state.has_rate_of(policy),
             Self::LeakyBucket(state) => state.has_rate_of(policy),
-            _ => false,
+            _ => true,
         };
-        self.is_number() && !is_of && self.get().used(now) > 0
+        !is_of && self.get().used(now) > 0
     }
 
     /// Returns `true` if it is one of a few numbers that are kept together.

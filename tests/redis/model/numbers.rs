@@ -90,9 +90,6 @@ pub struct Numbers {
     pub capacity: i128,
 }
 
-/// The debt of a late charge to a bucket with other numbers may take twice a day.
-const DAY: i128 = 86_400_000_000;
-
 /// The largest number of parts that doubles count exactly.
 const MOST_PARTS: i128 = (1 << 53) - 1;
 
@@ -133,17 +130,9 @@ impl Numbers {
         (amount * (self.window / second)).div_euclid(other.window / second * part) * part
     }
 
-    /// The amount after a late charge.
+    /// The amount after a late charge, which leads to at most twice the capacity of the policy that settles it.
     pub fn charged_late(&self, used: i128, units: i128, settling: &Self) -> i128 {
-        let twice = self.rounded_up(2 * settling.capacity, settling);
-        let mut most = twice;
-        if !self.is_rate_of(settling) {
-            most = most.max(2 * DAY.max(settling.window) * self.rate);
-        }
-        if used > most {
-            most = used + twice;
-        }
-        let most = most.min(self.most());
+        let most = self.rounded_up(2 * settling.capacity, settling).min(self.most());
         let more = self.rounded_up(
             (units * settling.window).min(settling.most() + settling.part()),
             settling,
@@ -162,31 +151,11 @@ impl Numbers {
         self.rounded_down(refund, settling).min(left).max(0)
     }
 
-    /// Returns `true` if an amount that other numbers have led to is above the capacity, and drains faster there. It keeps
-    /// that rate until the next charge.
-    pub fn owes(&self, written: i128, by: &Self) -> bool {
-        by.rate * self.window > self.rate * by.window && written * self.window > self.capacity * by.window
-    }
-
-    /// The amount from which the own rate gives the wait that is due at the other rate.
-    pub fn shown(&self, used: i128, by: &Self, cost: i128) -> i128 {
-        let (used, capacity, cost) = (
-            used / self.part(),
-            self.capacity / self.part(),
-            cost * self.window / self.part(),
-        );
-        let cost = if cost > capacity {
-            self.window / self.part()
-        } else {
-            cost
-        };
-        let over = used + cost - capacity;
-        if over <= 0 {
-            return used * self.part();
-        }
-        let rate = |numbers: &Self| numbers.rate as f64 / numbers.window as f64;
-        let slower = (over as f64 * rate(self) / rate(by)).ceil() as i128 + 1;
-        (capacity - cost + slower).min(used) * self.part()
+    /// Returns `true` if other numbers are faster, and an amount in these numbers is above the capacity or was so at the
+    /// first decision (`is_decided`). It keeps the rate until the next charge.
+    pub fn owes(&self, amount: i128, by: &Self, is_decided: bool) -> bool {
+        let is_faster = by.rate * self.window > self.rate * by.window;
+        is_faster && (is_decided || amount > self.capacity)
     }
 }
 

@@ -173,10 +173,21 @@ impl Partition {
         let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
         let each_fits = each_fits((clock, now), policies, before.iter().zip(&lockouts), &costs);
         let fits = others_fit && (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
-        let shown = self.shown(now, set, policies, &costs);
         let (mut after, mut lockouts_after) = (before.clone(), lockouts.clone());
         // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
         let is_charged = (policies.iter().zip(&costs)).any(|(policy, cost)| *cost > 0 && policy.quota() > 0);
+        let mut shown = self.shown(now, set, policies);
+        for ((policy, shown), own_fits) in policies.iter().zip(&mut shown).zip(&each_fits).filter(|_| is_charged) {
+            let forwarded = self
+                .states
+                .get(&identity(policy))
+                .and_then(|known| known.get().forwarded(now, policy));
+            match forwarded {
+                _ if fits && *own_fits => *shown = self.state(now, set, policy),
+                Some(forwarded) if !forwarded.is_other(now, policy) => *shown = forwarded,
+                _ => {}
+            }
+        }
         if is_charged && !fits {
             self.bring_forward(now, set, policies);
         } else if is_charged {
@@ -190,7 +201,7 @@ impl Partition {
             self.life = life;
         }
         let charged = |(number, after)| {
-            if fits && each_fits[number] {
+            if is_charged && fits && each_fits[number] {
                 after
             } else {
                 &shown[number]
@@ -232,8 +243,14 @@ impl Partition {
                 }
                 let known = self.states.get(&identity(policy));
                 let forwarded = known.and_then(|known| known.get().forwarded(now, policy));
-                is_kept |= forwarded.is_none() && known.is_some_and(|known| known.is_other(now, policy));
-                forwarded.unwrap_or_else(|| self.stored(now, set, policy))
+                let is_other = known.is_some_and(|known| known.is_other(now, policy));
+                let written = match forwarded {
+                    Some(forwarded) => forwarded,
+                    None if is_other => self.stored(now, set, policy),
+                    None => self.state(now, set, policy),
+                };
+                is_kept |= written.is_other(now, policy);
+                written
             });
         let written: Vec<State> = written.collect();
         let set = if is_kept { self.set_after(set) } else { set };
@@ -243,8 +260,7 @@ impl Partition {
     /// The verdict that a request would get, without a charge.
     pub fn forecast(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> Verdict {
         let now = self.look(clock, policies);
-        let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
-        let states = self.shown(now, set, policies, &costs);
+        let states = self.shown(now, set, policies);
         let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
         let told = policies
             .iter()
@@ -358,8 +374,7 @@ impl Partition {
     /// The units that are left of each policy, and a time in which they may be used.
     pub fn left(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy])) -> Vec<(i128, Option<i128>)> {
         let now = self.look(clock, policies);
-        let costs = vec![0; policies.len()];
-        let states = self.shown(now, set, policies, &costs);
+        let states = self.shown(now, set, policies);
         let known = policies.iter().zip(&states);
         let left = known.map(|(policy, state)| left(policy, (state, &self.lockout(now, policy)), now));
         left.collect()
@@ -466,19 +481,19 @@ impl Partition {
         }
     }
 
-    /// The states that decisions show if nothing is charged.
-    fn shown(&self, now: i128, set: usize, policies: &[QuotaPolicy], costs: &[i128]) -> Vec<State> {
-        let shown = |(policy, cost): (&QuotaPolicy, &i128)| match self.states.get(&identity(policy)) {
+    /// The states that decisions show if nothing is written.
+    fn shown(&self, now: i128, set: usize, policies: &[QuotaPolicy]) -> Vec<State> {
+        let shown = |policy: &QuotaPolicy| match self.states.get(&identity(policy)) {
             Some(state) if !self.is_dropped(now, set, state) => {
                 let mut passed = state.clone();
                 if !matches!(passed, State::TokenBucket(_) | State::LeakyBucket(_)) {
                     passed.get_mut().pass_to(now);
                 }
-                passed.get().shown(now, policy, *cost)
+                passed.get().shown(now, policy)
             }
             _ => self.state(now, set, policy),
         };
-        policies.iter().zip(costs).map(shown).collect()
+        policies.iter().map(shown).collect()
     }
 
     /// Gives the buckets of rejected policies the rates of these policies.

@@ -62,7 +62,7 @@ impl Counter for SlidingCounter {
     }
 
     fn take_late(&mut self, now: i128, late: &Late<'_>) {
-        let units = self.counts.room(now, late, self.quota, self.used(now)).min(late.units);
+        let units = self.counts.room(now, late).min(late.units);
         self.take(now, units, 0);
     }
 
@@ -78,7 +78,7 @@ impl Counter for SlidingCounter {
         self.quota = policy.quota().into();
     }
 
-    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
         let mut new = self.clone();
         new.adopt(policy);
         State::SlidingCounter(new)

@@ -6,9 +6,6 @@ use super::{
 };
 use tower_quota::QuotaPolicy;
 
-/// The largest quota of a log.
-const MOST_UNITS: i128 = 10_000;
-
 #[derive(Clone, Debug)]
 pub(super) struct SlidingLog {
     quota: i128,
@@ -99,10 +96,8 @@ impl Counter for SlidingLog {
 
     fn take_late(&mut self, now: i128, late: &Late<'_>) {
         let (used, bound) = (self.used(now), 2 * i128::from(late.policy.quota()));
-        // More than that shows that a larger quota was charged.
-        let most = if used > bound { 2 * MOST_UNITS } else { bound };
-        if used < most {
-            self.take(now, late.units.min(most - used), 0);
+        if used < bound {
+            self.take(now, late.units.min(bound - used), 0);
         }
     }
 
@@ -118,7 +113,7 @@ impl Counter for SlidingLog {
         self.quota = policy.quota().into();
     }
 
-    fn shown(&self, _now: i128, policy: &QuotaPolicy, _cost: i128) -> State {
+    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
         let mut new = self.clone();
         new.adopt(policy);
         State::SlidingLog(new)

@@ -12,6 +12,10 @@ pub(super) struct TokenBucket {
     /// Negative for a debt.
     left: i128,
     at: i128,
+    /// A policy with a slower rate has rejected a request, and the rate stays.
+    is_decided: bool,
+    /// The policy that looks at a bucket which keeps its rate.
+    seen_by: Option<Numbers>,
 }
 
 impl TokenBucket {
@@ -21,11 +25,24 @@ impl TokenBucket {
             numbers,
             left: numbers.capacity,
             at: now,
+            is_decided: false,
+            seen_by: None,
         }
     }
 
     fn left_at(&self, moment: i128) -> i128 {
         (self.left + (moment - self.at) * self.numbers.rate).min(self.numbers.capacity)
+    }
+
+    /// What the policy sees of it.
+    fn seen_left(&self, moment: i128) -> (Numbers, i128) {
+        match self.seen_by {
+            None => (self.numbers, self.left_at(moment)),
+            Some(numbers) => {
+                let used = numbers.rounded_up(self.used(moment), &self.numbers);
+                (numbers, numbers.capacity - used.min(numbers.most()))
+            }
+        }
     }
 
     /// Units that were restored over time are not refunded again. At least as many units of the charge are still
@@ -62,15 +79,18 @@ impl TokenBucket {
 
 impl Counter for TokenBucket {
     fn left(&self, moment: i128) -> i128 {
-        self.left_at(moment).max(0) / self.numbers.window
+        let (numbers, left) = self.seen_left(moment);
+        left.max(0) / numbers.window
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        cost * self.numbers.window <= self.left_at(moment)
+        let (numbers, left) = self.seen_left(moment);
+        cost * numbers.window <= left
     }
 
-    fn time_for(&self, _now: i128, left: i128) -> i128 {
-        (left * self.numbers.window).div_ceil_to(self.numbers.rate)
+    fn time_for(&self, now: i128, left: i128) -> i128 {
+        let (numbers, _) = self.seen_left(now);
+        (left * numbers.window).div_ceil_to(numbers.rate)
     }
 
     fn used(&self, moment: i128) -> i128 {
@@ -104,22 +124,31 @@ impl Counter for TokenBucket {
     }
 
     fn forwarded(&self, now: i128, policy: &QuotaPolicy) -> Option<State> {
+        if self.has_rate_of(policy) || self.used(now) == 0 {
+            return None;
+        }
         let mut passed = self.clone();
         passed.pass_to(now);
         let new = passed.with_numbers_of(policy);
-        let is_kept = new.numbers.is_rate_of(&self.numbers)
-            || new.numbers.owes(self.used(self.at), &self.numbers)
-            || new.used(now) == new.numbers.most();
-        (self.used(now) > 0 && !is_kept).then_some(State::TokenBucket(new))
+        let is_kept =
+            new.numbers.owes(new.used(now), &self.numbers, self.is_decided) || new.used(now) == new.numbers.most();
+        match (is_kept, self.is_decided) {
+            (true, true) => None,
+            (true, false) => {
+                passed.is_decided = true;
+                Some(State::TokenBucket(passed))
+            }
+            (false, _) => Some(State::TokenBucket(new)),
+        }
     }
 
-    fn shown(&self, now: i128, policy: &QuotaPolicy, cost: i128) -> State {
+    fn shown(&self, now: i128, policy: &QuotaPolicy) -> State {
         let mut passed = self.clone();
         passed.pass_to(now);
-        let mut new = passed.with_numbers_of(policy);
-        if new.numbers.owes(self.used(self.at), &self.numbers) {
-            new.left = new.numbers.capacity - new.numbers.shown(new.used(now), &self.numbers, cost);
+        if self.has_rate_of(policy) || self.used(now) == 0 {
+            return State::TokenBucket(passed.with_numbers_of(policy));
         }
-        State::TokenBucket(new)
+        passed.seen_by = Some(Numbers::of(policy));
+        State::TokenBucket(passed)
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::{
     algorithm::{
-        Closed, Concurrency, Counter, Lockout, Reading, Window, sliding_counter::Windows, sliding_log::LogReading,
+        BucketReading, Closed, Concurrency, Counter, Lockout, Reading, Window, sliding_counter::Windows,
+        sliding_log::LogReading,
     },
     decision::settlement::Adjustment,
     policy::Policy,
@@ -91,7 +92,7 @@ pub(super) fn width(counter: &Counter) -> usize {
 
 pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) -> Option<Reading> {
     Some(match counter {
-        Counter::Bucket(_) => Reading::Bucket(next()?),
+        Counter::Bucket(_) => Reading::Bucket(BucketReading::of(next()?)),
         Counter::FixedWindow(_) => Reading::FixedWindow(next()?),
         Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
             previous: next()?,

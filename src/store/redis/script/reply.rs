@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{algorithms, calendars::Calendars};
 use crate::{
-    algorithm::{EXACT, Moment, Moments, PolicyReading},
+    algorithm::{BucketReading, Counter, EXACT, Moment, Moments, OtherRate, PolicyReading, Reading},
     clock::Timestamp,
     decision::{Measurement, Mode, PartPlan, Plan},
     error::{StoreError, StoreErrorKind},
@@ -20,6 +20,13 @@ const MOMENT: usize = 2;
 /// Replaces the birth in replies about a value of a newer release.
 const NEWER: f64 = -1.0;
 
+/// From this number down, the used weight of a bucket that was written with other numbers: minus one, minus the weight.
+/// The level, its weight and its drain are at the end of the reply. A negative drain is kept after a rejection.
+const CHANGED: f64 = -2.0;
+
+/// The count of numbers at the end of a reply for a bucket that was written with other numbers.
+const OTHER_RATE: usize = 3;
+
 /// Half of a call number. A reply begins with the first half and ends with the second.
 pub(super) const HALF: usize = 4;
 
@@ -27,7 +34,7 @@ pub(super) const HALF: usize = 4;
 pub(super) struct ExpectedReply {
     /// Unique for each call.
     number: [u8; 2 * HALF],
-    /// The length of the reply in numbers.
+    /// The length of the reply in numbers, without those of changed buckets.
     width: usize,
     /// The calendars whose boundaries the call contains.
     pub(super) calendars: Calendars,
@@ -55,7 +62,8 @@ impl ExpectedReply {
         let (numbers, last) = rest.split_last_chunk::<HALF>()?;
         let is_its_own = first == &self.number[..HALF] && last == &self.number[HALF..];
         let width = numbers.len() / 8;
-        let is_whole = width == self.width || (width == 1 && !self.calendars.is_empty());
+        let more = width.checked_sub(self.width);
+        let is_whole = more.is_some_and(|more| more % OTHER_RATE == 0) || (width == 1 && !self.calendars.is_empty());
         (is_its_own && is_whole && numbers.len() % 8 == 0).then_some(Reply(bytes))
     }
 }
@@ -79,12 +87,12 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
 
 /// Decodes the measurement of a plan. An invalid reply is an error, never a panic.
 pub(crate) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
-    reply.numbers()?.measure(plan, lease)
+    reply.numbers(width(&plan))?.measure(plan, lease)
 }
 
 /// Decodes the measurements of the plans of one call.
 pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Measurement, StoreError>> {
-    let mut numbers = reply.numbers();
+    let mut numbers = reply.numbers(plans.iter().map(width).sum());
     plans.into_iter().map(move |plan| match &mut numbers {
         Ok(numbers) => numbers.measure(plan, None),
         Err(error) => Err(error.clone()),
@@ -95,19 +103,26 @@ impl Reply {
     /// Returns the server's time if the reply contains nothing else, because this time is outside the boundaries of the
     /// call.
     pub(super) fn only_time(&self) -> Option<Timestamp> {
-        let numbers = self.numbers().ok()?;
-        numbers.rest.is_empty().then_some(numbers.now)
+        match self.chunks().ok()? {
+            [now] => Some(Timestamp::from_micros(exact_integer(now)?)),
+            _ => None,
+        }
     }
 
-    fn numbers(&self) -> Result<Numbers<'_>, StoreError> {
+    fn chunks(&self) -> Result<&[[u8; 8]], StoreError> {
         let numbers = self.0.get(HALF..self.0.len().saturating_sub(HALF)).unwrap_or_default();
-        match numbers.as_chunks::<8>() {
-            ([now, rest @ ..], []) => Ok(Numbers {
-                now: Timestamp::from_micros(exact_integer(now).ok_or_else(unreadable)?),
-                rest,
-            }),
+        match numbers.as_chunks() {
+            (chunks, []) => Ok(chunks),
             _ => Err(unreadable()),
         }
+    }
+
+    /// `width` is the count of numbers in the reply to all plans.
+    fn numbers(&self, width: usize) -> Result<Numbers<'_>, StoreError> {
+        let (now, rest) = self.chunks()?.split_first().ok_or_else(unreadable)?;
+        let (rest, rates) = rest.split_at_checked(width).ok_or_else(unreadable)?;
+        let now = Timestamp::from_micros(exact_integer(now).ok_or_else(unreadable)?);
+        Ok(Numbers { now, rest, rates })
     }
 }
 
@@ -115,16 +130,24 @@ impl Reply {
 struct Numbers<'a> {
     now: Timestamp,
     rest: &'a [[u8; 8]],
+    /// The rates of changed buckets.
+    rates: &'a [[u8; 8]],
 }
 
 impl Numbers<'_> {
     fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
         // An error about one plan must not shift the numbers of the next one.
         let (own, rest) = self.rest.split_at_checked(width(&plan)).ok_or_else(unreadable)?;
-        self.rest = rest;
+        let changed = own.iter().filter(|number| is_changed(number)).count();
+        let (own_rates, rates) = self
+            .rates
+            .split_at_checked(OTHER_RATE * changed)
+            .ok_or_else(unreadable)?;
+        (self.rest, self.rates) = (rest, rates);
         let mut own = Numbers {
             now: self.now,
             rest: own,
+            rates: own_rates,
         };
         let (mut moments, mut readings) = (Moments::new(), SmallVec::<[PolicyReading; 4]>::new());
         for part in plan.parts() {
@@ -163,12 +186,27 @@ impl Numbers<'_> {
     }
 
     fn policy_reading(&mut self, policy: &Policy) -> Option<PolicyReading> {
-        let counted = algorithms::reading(policy.counter(), || self.next())?;
+        let counted = match (policy.counter(), self.rest.first()) {
+            (Counter::Bucket(_), Some(number)) if is_changed(number) => Reading::Bucket(self.changed_bucket()?),
+            (counter, _) => algorithms::reading(counter, || self.next())?,
+        };
         let locked = match policy.lockout() {
             Some(_) => self.next()?,
             None => 0,
         };
         Some(PolicyReading { counted, locked })
+    }
+
+    fn changed_bucket(&mut self) -> Option<BucketReading> {
+        let (used, rest) = self.rest.split_first()?;
+        let ([level, weight, drain], rates) = self.rates.split_first_chunk::<OTHER_RATE>()?;
+        (self.rest, self.rates) = (rest, rates);
+        let drain = f64::from_le_bytes(*drain);
+        let [level, weight] = [exact_integer(level)?, exact_integer(weight)?];
+        Some(BucketReading {
+            used: exact(-f64::from_le_bytes(*used) - 1.0)?,
+            other: Some(OtherRate::new(level, weight, exact(drain.abs())?, drain < 0.0)?),
+        })
     }
 
     fn next(&mut self) -> Option<u64> {
@@ -184,7 +222,14 @@ fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Failed, "the script's reply cannot be parsed")
 }
 
+fn is_changed(number: &[u8; 8]) -> bool {
+    f64::from_le_bytes(*number) <= CHANGED
+}
+
 fn exact_integer(bytes: &[u8; 8]) -> Option<u64> {
-    let number = f64::from_le_bytes(*bytes);
+    exact(f64::from_le_bytes(*bytes))
+}
+
+fn exact(number: f64) -> Option<u64> {
     ((0.0..EXACT as f64).contains(&number) && number.fract() == 0.0).then_some(number as u64)
 }

@@ -17,8 +17,7 @@
         while fives < 15 and rest > 0 and floor(rest / 5) * 5 == rest do rest, fives = rest / 5, fives + 1 end
         if rest < 1048576 then short = rest * 16 + fives else short = 0 end
       end
-      local life, its_kind = 0, kind
-      kind = kind - MAGNITUDE * floor(kind / MAGNITUDE)
+      local life = 0
 --- carry
       local is_kept = life > 0 and life < EXACT and count < MOST_LEVELS
       for index = 1, own do is_kept = is_kept and levels[3 * index + 1] ~= id end
@@ -28,7 +27,7 @@
         whole[2 * count - 1], whole[2 * count] = a, c
         if kind ~= BUCKET then
           kinds = kinds or {}
-          kinds[count] = its_kind
+          kinds[count] = kind
         elseif c ~= 1 or short == 0 or b > NARROW_MAX then
           is_wide = true
         end

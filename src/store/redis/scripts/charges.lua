@@ -30,7 +30,7 @@
     if is_shadow then limit = -limit end
 
     -- The last writer usually had the same policies, so the level is usually at this position.
-    local found, a, b, c, kind, magnitude
+    local found, a, b, c, kind
     if drain ~= SLIDING_LOG and drain ~= CONCURRENCY then
       local position = header + 1 + size * count
       if position < last then found, a, b, c, kind = read(format, value, position) end
@@ -44,12 +44,7 @@
         kind = nil
       else
         known = known + 1
-        if layout <= WIDE then
-          kind = BUCKET
-        else
-          magnitude = floor(kind / MAGNITUDE)
-          kind = kind - MAGNITUDE * magnitude
-        end
+        if layout <= WIDE then kind = BUCKET end
         if layout == NARROW then c = 1 end
       end
       count = count + 1

@@ -21,11 +21,12 @@
 -- microseconds from which a charge is not refunded. Levels keep the parameters with which they were written.
 --
 -- A rejected plan charges nothing. If a bucket was written with other parameters, the plan is processed once more, to
--- convert the level to the parameters of the plan.
+-- convert the level to the parameters of the plan, or to record that the level keeps its rate.
 --
 -- Returns doubles: the server's time, and for each partition the difference between its time and the server's time, its
 -- birth, and the previous usage of each policy, followed by the remaining time of its lockout. These are the readings
--- of src/algorithm. The reply begins with the first half of the call number and ends with the second, to detect lost
+-- of src/algorithm. The usage of a bucket that was written with other parameters is sent as -1 - usage; the end of the
+-- reply then contains its level, weight and drain, and the drain is negative if a rejection keeps it. The reply begins with the first half of the call number and ends with the second, to detect lost
 -- bytes and replies to other calls.
 --
 -- The time of a partition is frozen while the server's time is behind it by a few seconds at most, so that a clock step
@@ -36,9 +37,9 @@
 -- refunded to it. In the narrow layout, used weights are below 2^32, the drain is 1 and omitted, and a weight is m * 16
 -- + e, for m * 5^e. If not all levels are buckets, mixed layouts have another byte for the kind of each level. The
 -- level of a window has its length in seconds, the count of the current window and the count of the previous window in
--- place of weight, usage and drain. Its kind also contains the exponent of the power of two above the quota that was
--- charged last, which limits late charges. The level of a calendar window has the start of the window in seconds in
--- place of the previous count. If its length is 0, the second is any time within the window.
+-- place of weight, usage and drain. The level of a calendar window has the start of the window in seconds in place of
+-- the previous count. If its length is 0, the second is any time within the window. 2^52 is added to the drain of a
+-- bucket that keeps its rate although its policy has changed, until a charge is admitted.
 --
 -- Layouts above those of this release, up to 31, belong to newer releases: their values are not changed, nothing is
 -- charged, and the birth in the reply is -1.

@@ -22,7 +22,7 @@ plans = nil
     end
     -- The reply is the reading for the granted units.
     if is_again then
-      tries, width, fits, is_charged = tries + 1, 1, true, false
+      tries, width, fits, is_charged, rates = tries + 1, 1, true, false, nil
     elseif not is_moving then
       told = nil
     end

@@ -12,14 +12,11 @@ local MAX_CLOCK_STEP = 5000000
 local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, LOCKOUT = -1, -2, -3, -4, -5, -6
 -- The kinds of levels.
 local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
-local EXACT, floor, frexp, ldexp = 9007199254740992, math.floor, math.frexp, math.ldexp
--- Factor in the kind of a window for the exponent of the power of two above the quota that was charged last.
-local MAGNITUDE = 4
+local EXACT, floor = 9007199254740992, math.floor
+-- Added to the drain of a level that keeps its rate, which is below 2^50.
+local KEEPS_RATE = 4503599627370496
 -- Exceeds every count that charges can reach.
 local MOST_COUNT = 2251799813685248
--- In microseconds. If the parameters of a bucket have changed, late charges can build up a debt of at least twice this
--- time.
-local SHORTEST_DEBT = 86400000000
 -- All entries of a log, or all leases, may expire at the same time. Each charge therefore removes a limited number of
 -- them, and each call moves a limited number of log entries from the future to now. Later calls continue.
 local MOST_CLEARED, movable = 100, 1000
@@ -31,6 +28,8 @@ readings = readings or { clock, nil, nil, nil, nil, nil }
 local part, last_part, key_index, last_charge = next_part - 1, next_part - 1, next_part - 1, first_charge - 1
 -- The current plan: where it begins, and once it is charged, the width of its readings.
 local first_part, first_key, charges_before, told
+-- The rates of buckets that were written with other parameters, for the end of the reply.
+local rates
 local is_trial, fits, is_charged = false, true, false
 -- A rejected plan whose buckets were written with other parameters is processed once more, without charges.
 local may_move, is_changed, is_moving = not receipt, false, false

@@ -4,5 +4,9 @@
     redis.pcall('SETRANGE', partition, 1, pack('<I7', now))
   end
 end
+if rates then
+  for index = 1, #rates do readings[width + index] = rates[index] end
+  width = width + #rates
+end
 local reply = pack('<' .. string.rep('d', width), unpack(readings, 1, width))
 return sub(charges, -8, -5) .. reply .. sub(charges, -4)
