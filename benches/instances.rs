@@ -82,7 +82,7 @@ const HOT_CALLERS: usize = 100;
 const BATCH: u64 = 100;
 const TASKS: usize = 64;
 
-type Answer = fn(Request<()>) -> Ready<Result<Response<String>, Infallible>>;
+type Answer = fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>;
 type Instance = RateLimit<ServiceFn<Answer>>;
 
 fn main() {
@@ -106,7 +106,7 @@ fn main() {
     sixteen_policies(&bench);
 }
 
-fn answer(_: Request<()>) -> Ready<Result<Response<String>, Infallible>> {
+fn answer(_: Request<String>) -> Ready<Result<Response<String>, Infallible>> {
     ready(Ok(Response::default()))
 }
 
@@ -142,7 +142,7 @@ fn per_request<S, B: 'static>(
     seconds: impl Fn() -> f64,
 ) -> (f64, Sent)
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
 {
     let start = seconds();

@@ -157,8 +157,8 @@ async fn run(server: &RedisServer, load: f64, batch: u64, millis: usize) -> Outc
 }
 
 async fn is_admitted(layer: &RateLimitLayer) -> bool {
-    let service = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-    let mut request = Request::new(());
+    let service = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert("everybody".to_owned());
     let response = layer.layer(service).oneshot(request).await.expect("it cannot fail");
     let decision = response.extensions().get::<Decision>().expect("it was decided");

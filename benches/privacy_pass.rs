@@ -77,8 +77,8 @@ fn new_key(profile: Profile) -> IssuerKey {
 
 /// The response to a request with this token, or without one.
 async fn send(layer: OriginLayer, token: Option<HeaderValue>) -> Response<()> {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Empty::new())));
-    let mut request = Request::new(());
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Empty::new())));
+    let mut request = Request::new(String::new());
     if let Some(token) = token {
         request.headers_mut().insert("authorization", token);
     }

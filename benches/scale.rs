@@ -195,11 +195,11 @@ async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, batch: u64, user
     });
     let builder = prefetched.fold(builder, |builder, policy| builder.policy(policy));
     let layer = builder.build().expect("the settings are valid");
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
     let service = layer.layer(inner);
     took(server, async |requests| {
         let requests = stream::iter(0..requests).map(|number| {
-            let mut request = Request::new(());
+            let mut request = Request::new(String::new());
             request.extensions_mut().insert(number % users);
             service.clone().oneshot(request)
         });

@@ -18,7 +18,7 @@ pub fn run(example: impl Future<Output = Result<(), Box<dyn Error>>>) {
 /// Sends a request through the layer, to a service that answers 200.
 pub async fn send(layer: &RateLimitLayer, request: http::request::Builder) -> Response<RateLimitBody<String>> {
     let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));
-    layer.layer(inner).oneshot(request.body(()).unwrap()).await.unwrap()
+    layer.layer(inner).oneshot(request.body(String::new()).unwrap()).await.unwrap()
 }
 
 /// Returns `true` if the layer counts the request.
@@ -28,7 +28,7 @@ pub async fn is_counted(layer: &RateLimitLayer, request: http::request::Builder)
 
 /// The head of a request, as a key sees it.
 pub fn parts(request: http::request::Builder) -> Parts {
-    request.body(()).unwrap().into_parts().0
+    request.body(String::new()).unwrap().into_parts().0
 }
 
 /// The head of a request from this address.
@@ -38,11 +38,11 @@ pub fn from(address: &str) -> Parts {
 
 /// The tier that a request of this user carries behind the layer.
 pub async fn tier_of(layer: &TierLayer, user: u64) -> Option<String> {
-    let inner = service_fn(async |request: Request<()>| {
+    let inner = service_fn(async |request: Request<String>| {
         let tier = request.extensions().get().map(|tier: &ResolvedTier| tier.as_str().to_owned());
         Ok::<_, Infallible>(tier)
     });
-    layer.layer(inner).oneshot(Request::builder().extension(user).body(()).unwrap()).await.unwrap()
+    layer.layer(inner).oneshot(Request::builder().extension(user).body(String::new()).unwrap()).await.unwrap()
 }
 
 /// A store whose server is unavailable.

@@ -62,7 +62,10 @@ async fn accept(store: &Arc<dyn Store>) -> Result<Option<ChargeTime>, Box<dyn Er
     let request = Request::post("/mails")
         .header("x-customer", "acme")
         .header("x-recipients", "40");
-    let response = limits(store)?.layer(inner).oneshot(request.body(())?).await?;
+    let response = limits(store)?
+        .layer(inner)
+        .oneshot(request.body(String::new())?)
+        .await?;
     println!("40 mails of acme: {}", response.status());
     let decision = response.extensions().get::<Decision>();
     for hour in decision.into_iter().flat_map(Decision::allowances) {

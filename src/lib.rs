@@ -58,8 +58,8 @@
 //!     .build()?;
 //! let service = ServiceBuilder::new()
 //!     .layer(limits)
-//!     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-//! let send = || service.clone().oneshot(Request::builder().extension(7_u64).body(()).unwrap());
+//!     .service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+//! let send = || service.clone().oneshot(Request::builder().extension(7_u64).body(String::new()).unwrap());
 //!
 //! let response = send().await?;
 //! assert_eq!(response.headers()["ratelimit"], r#""burst";r=1;t=1, "daily";r=4999;t=86383"#);
@@ -162,8 +162,8 @@ pub use self::{
     },
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     layer::{
-        ActualCost, Explanation, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RequestContent,
-        RequestContentBody, RequestContentLayer, ResponseFuture,
+        ActualCost, Explanation, LingeringClose, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder,
+        RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture,
     },
     limiter::{
         Caller, FailureMode, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit, Refund, RefundOutcome,

@@ -41,7 +41,7 @@ fn allocations_of(fields: ResponseFields, cost: u64) -> usize {
         })
         .build()
         .unwrap();
-    let with_places = |_: Request<()>| {
+    let with_places = |_: Request<String>| {
         let mut response = Response::new(Empty::<Bytes>::new());
         *response.headers_mut() = HeaderMap::with_capacity(16);
         ready(Ok::<_, Infallible>(response))
@@ -59,12 +59,15 @@ fn builder(store: impl Store) -> RateLimitLayerBuilder {
 /// Heap allocations of a request of a user who has made some others.
 fn allocations_in<S, B>(mut service: S) -> usize
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible>,
 {
     let mut last = 0;
     // The first thousand are looked at for mistakes in how the limits are set up.
     for _ in 0..1_010 {
-        let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+        let request = Request::builder()
+            .header("x-user-id", "alice")
+            .body(String::new())
+            .unwrap();
         let region = Region::new(ALLOCATOR);
         let Some(Ok(response)) = service.call(request).now_or_never() else {
             panic!("nothing is waited for");
@@ -78,7 +81,7 @@ where
 
 /// The same of a whole request as a program sees it: the response of the service below has no field yet.
 fn allocations_of_all(layer: &RateLimitLayer) -> usize {
-    let hello = |_: Request<()>| ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
+    let hello = |_: Request<String>| ready(Ok::<_, Infallible>(Response::new(Empty::<Bytes>::new())));
     allocations_in(layer.layer(service_fn(hello)))
 }
 

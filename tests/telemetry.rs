@@ -36,12 +36,12 @@ fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> V
     lines_while(|| {
         runtime.block_on(async {
             for _ in 0..requests {
-                let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+                let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
                 let request = Request::builder()
                     .method(&method)
                     .header("x-user-id", "alice")
                     .header("x-tier", "gold")
-                    .body(())
+                    .body(String::new())
                     .unwrap();
                 layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
             }
@@ -356,9 +356,9 @@ fn tiers_that_no_layer_looks_up_are_told_once() {
     let tiers = tiers.build().unwrap();
     let resolved = lines_while(|| {
         runtime.block_on(async {
-            let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+            let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
             let service = tiers.layer(layer.layer(handler));
-            service.oneshot(Request::new(())).await.unwrap();
+            service.oneshot(Request::new(String::new())).await.unwrap();
         });
     });
     let without_a_key = |line: &String| !line.contains("a request has no key");
@@ -381,8 +381,10 @@ fn tiers_that_cannot_be_looked_up_are_told_once_in_ten_seconds_and_not_whose_the
     let layer = TierLayer::by_extension(async |_: String| Err::<Option<String>, _>("the database is down"));
     let layer = layer.clock(clock.clone()).build().unwrap();
     let send = async |user: usize| {
-        let handler = async |_: Request<()>| Ok::<_, Infallible>(());
-        let request = Request::builder().extension(format!("alice {user}")).body(());
+        let handler = async |_: Request<String>| Ok::<_, Infallible>(());
+        let request = Request::builder()
+            .extension(format!("alice {user}"))
+            .body(String::new());
         layer
             .layer(service_fn(handler))
             .oneshot(request.unwrap())
@@ -417,8 +419,11 @@ fn lines_in_span(layer: &RateLimitLayer) -> Vec<String> {
             quota.outcome = Empty
         );
         let sent = async {
-            let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
-            let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+            let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+            let request = Request::builder()
+                .header("x-user-id", "alice")
+                .body(String::new())
+                .unwrap();
             layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
             tracing::info!("sent");
         };

@@ -193,7 +193,7 @@ async fn send_all(service: RateLimit<Bare>, next: Arc<AtomicU64>, callers: u64, 
         if caller > callers {
             return;
         }
-        let mut request = Request::new(());
+        let mut request = Request::new(String::new());
         request.extensions_mut().insert(UserId(caller));
         let due = Instant::now();
         let Ok(response) = service.clone().oneshot(request).await;

@@ -81,7 +81,7 @@ impl<'a> Load<'a> {
     /// Equal rounds have the same due times and the same users in the same order.
     pub(crate) fn start<S, B>(runtime: &'a Runtime, services: [S; INSTANCES], options: &Options, round: u64) -> Self
     where
-        S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
         B: Send + 'static,
     {
@@ -214,12 +214,12 @@ impl Senders {
         }
     }
 
-    fn request(&mut self) -> Request<()> {
+    fn request(&mut self) -> Request<String> {
         let user = match self.is_one {
             true => UserId(1),
             false => self.users.choose(&mut self.random),
         };
-        let mut request = Request::new(());
+        let mut request = Request::new(String::new());
         request.extensions_mut().insert(user);
         request
     }
@@ -227,7 +227,7 @@ impl Senders {
 
 async fn send_batches<S, B>(service: S, mut batches: Receiver<Batch>, mut senders: Senders, tally: Arc<Mutex<Tally>>)
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone,
 {
     let record = |(outcome, due, answered)| {
         let mut tally = tally.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,9 +251,9 @@ where
     }
 }
 
-async fn send<S, B>(service: S, request: Request<()>, due: Instant) -> (Outcome, Instant, Instant)
+async fn send<S, B>(service: S, request: Request<String>, due: Instant) -> (Outcome, Instant, Instant)
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible>,
 {
     let Ok(response) = service.oneshot(request).await;
     let answered = Instant::now();

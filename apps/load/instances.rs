@@ -20,7 +20,7 @@ use super::{
 pub(crate) const INSTANCES: usize = 4;
 
 /// A service that responds immediately, so that only the layer is measured.
-pub(crate) type Bare = ServiceFn<fn(Request<()>) -> Ready<Result<Response<String>, Infallible>>>;
+pub(crate) type Bare = ServiceFn<fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>>;
 
 pub(crate) fn bare() -> Bare {
     service_fn(|_| ready(Ok(Response::default())))

@@ -191,7 +191,7 @@ pub(crate) fn measure(
 
 fn run_load<S, B>(test: &mut Test<'_>, services: [S; INSTANCES], options: &Options, what: &str, round: u64) -> Run
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
 {

@@ -88,7 +88,7 @@ impl Stage {
     /// Sends a request through each of the seven comparison layers.
     pub(crate) fn compare(&self, caller: &str, tallies: &Arc<[Tally; ALGORITHMS.len()]>) {
         for (index, layer) in self.compared.iter().enumerate() {
-            let (Ok(layer), Ok(request)) = (layer, Request::get("/").header(KEY, caller).body(())) else {
+            let (Ok(layer), Ok(request)) = (layer, Request::get("/").header(KEY, caller).body(String::new())) else {
                 continue;
             };
             let inner = service_fn(async |_| Ok::<_, Infallible>(Response::new(String::new())));

@@ -144,7 +144,7 @@ impl Store for FarStore {
     }
 }
 
-type Inner = ServiceFn<fn(Request<()>) -> Ready<Result<Response<String>, Infallible>>>;
+type Inner = ServiceFn<fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>>;
 
 pub(crate) struct Fleet {
     instances: Vec<RateLimit<Inner>>,
@@ -204,7 +204,7 @@ impl Fleet {
     pub(crate) fn send(&self, due: &Due) -> impl Future<Output = Answer> + use<> {
         let chosen = due.caller as usize * 7 + due.chance as usize % self.per_caller;
         let mut service = self.instances[due.region * INSTANCES + chosen % INSTANCES].clone();
-        let mut request = Request::new(());
+        let mut request = Request::new(String::new());
         request.extensions_mut().insert(due.caller);
         let response = service.call(request);
         async move {

@@ -54,7 +54,7 @@ impl Load {
     /// Sends the requests and waits for their responses.
     pub(super) async fn send<S, B: 'static>(&self, instances: &[S], callers: &Callers) -> Sent
     where
-        S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
         S::Future: Send,
     {
         let (mut sent, mut running, start) = (Sent::default(), JoinSet::new(), Instant::now());
@@ -85,9 +85,9 @@ impl Load {
 
 async fn respond<S, B>(instance: S, caller: u64) -> (StatusCode, bool)
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible>,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible>,
 {
-    let mut request = Request::new(());
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert(caller);
     let Ok(response) = instance.oneshot(request).await;
     (response.status(), response.headers().contains_key("ratelimit"))

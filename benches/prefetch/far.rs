@@ -136,7 +136,7 @@ fn instance(url: String, prefix: &str, batch: u64, calls: &Arc<AtomicUsize>) -> 
 }
 
 async fn send(layer: RateLimitLayer, requests: u64) -> Vec<(Duration, Outcome)> {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
     let service = layer.layer(inner);
     let mut interval = tokio::time::interval(PAUSE);
     let mut sent = Vec::new();
@@ -144,7 +144,7 @@ async fn send(layer: RateLimitLayer, requests: u64) -> Vec<(Duration, Outcome)> 
         interval.tick().await;
         let service = service.clone();
         sent.push(tokio::spawn(async move {
-            let mut request = Request::new(());
+            let mut request = Request::new(String::new());
             request.extensions_mut().insert("somebody".to_owned());
             let start = Instant::now();
             let response = service.oneshot(request).await.expect("it cannot fail");

@@ -80,7 +80,7 @@ pub fn client_ip() -> ClientIp {
 /// // The client (203.0.113.9) sent a false address, and the proxy (10.0.0.1) appended the actual one:
 /// let peer = PeerAddress("10.0.0.1:4711".parse()?);
 /// let forwarded = Request::get("/").header("x-forwarded-for", "192.0.2.66, 203.0.113.9");
-/// let (mut request, ()) = forwarded.extension(peer).body(())?.into_parts();
+/// let (mut request, _) = forwarded.extension(peer).body(String::new())?.into_parts();
 /// assert_eq!(client_ip.resolve(&request), Some("203.0.113.9".parse()?));
 /// assert_eq!(client_ip.network(&request), Some(("203.0.113.0".parse()?, 24)));
 /// assert_eq!(client_ip.extract(&request), Some(client_ip.key_of("203.0.113.77".parse()?)));

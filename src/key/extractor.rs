@@ -36,9 +36,9 @@ use crate::{
 ///     }
 /// }
 ///
-/// let (request, ()) = Request::get("/").header("host", "acme.example.com").body(())?.into_parts();
+/// let (request, _) = Request::get("/").header("host", "acme.example.com").body(String::new())?.into_parts();
 /// assert_eq!(Tenant.extract(&request), Some(PartitionKey::new("tenant", "acme")));
-/// let (request, ()) = Request::get("/").body(())?.into_parts();
+/// let (request, _) = Request::get("/").body(String::new())?.into_parts();
 /// assert_eq!(Tenant.extract(&request), None);
 /// # Ok::<_, http::Error>(())
 /// ```
@@ -152,9 +152,9 @@ pub trait KeyExtractor: Send + Sync + 'static {
 /// }
 ///
 /// let by_user = key::extension::<UserId>();
-/// let (request, ()) = Request::get("/").extension(UserId(7)).body(())?.into_parts();
+/// let (request, _) = Request::get("/").extension(UserId(7)).body(String::new())?.into_parts();
 /// assert_eq!(by_user.extract(&request), Some(UserId(7).to_partition_key()));
-/// # assert_eq!(by_user.extract(&Request::new(()).into_parts().0), None);
+/// # assert_eq!(by_user.extract(&Request::new(String::new()).into_parts().0), None);
 /// # Ok::<_, http::Error>(())
 /// ```
 pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtractor {
@@ -175,9 +175,9 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
 ///     let service = request.uri.path().split('/').nth(1)?;
 ///     ["mails", "files"].contains(&service).then(|| PartitionKey::new("service", service))
 /// });
-/// let (request, ()) = Request::get("/mails/7").body(())?.into_parts();
+/// let (request, _) = Request::get("/mails/7").body(String::new())?.into_parts();
 /// assert_eq!(by_service.extract(&request), Some(PartitionKey::new("service", "mails")));
-/// # assert_eq!(by_service.extract(&Request::get("/unknown").body(())?.into_parts().0), None);
+/// # assert_eq!(by_service.extract(&Request::get("/unknown").body(String::new())?.into_parts().0), None);
 /// # Ok::<_, http::Error>(())
 /// ```
 pub fn from_fn<F>(extract: F) -> impl KeyExtractor

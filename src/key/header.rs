@@ -18,7 +18,7 @@ use crate::{
 /// use tower_quota::{PartitionKey, key::{self, KeyExtractor}};
 ///
 /// let by_user = key::header("X-User-Id");
-/// let (request, ()) = Request::get("/").header("x-user-id", "alice").body(())?.into_parts();
+/// let (request, _) = Request::get("/").header("x-user-id", "alice").body(String::new())?.into_parts();
 /// assert_eq!(by_user.extract(&request), Some(PartitionKey::new("x-user-id", "alice")));
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
 /// # use set_up::parts;

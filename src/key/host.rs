@@ -12,12 +12,12 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 /// use tower_quota::key::{self, Host, KeyExtractor};
 ///
 /// let by_host = key::host();
-/// let (over_http2, ()) = Request::get("https://API.example.com/").version(Version::HTTP_2).body(())?.into_parts();
-/// let (over_http1, ()) = Request::get("/").header("host", "api.example.com:443").body(())?.into_parts();
+/// let (over_http2, _) = Request::get("https://API.example.com/").version(Version::HTTP_2).body(String::new())?.into_parts();
+/// let (over_http1, _) = Request::get("/").header("host", "api.example.com:443").body(String::new())?.into_parts();
 /// assert_eq!(by_host.extract(&over_http2), Host::key_of("api.example.com"));
 /// assert_eq!(by_host.extract(&over_http1), Host::key_of("api.example.com"));
 /// # let contradiction = Request::get("https://api.example.com/").header("host", "other.example.com");
-/// # assert_eq!(by_host.extract(&contradiction.body(())?.into_parts().0), None);
+/// # assert_eq!(by_host.extract(&contradiction.body(String::new())?.into_parts().0), None);
 /// # Ok::<_, http::Error>(())
 /// ```
 ///
@@ -109,7 +109,7 @@ mod tests {
         for field in fields {
             request = request.header(HOST, *field);
         }
-        host().extract(&request.body(()).unwrap().into_parts().0)
+        host().extract(&request.body(String::new()).unwrap().into_parts().0)
     }
 
     #[test]
@@ -163,9 +163,9 @@ mod tests {
     fn a_host_is_the_key_of_no_header_and_of_nothing_else() {
         let own = Host::key_of("a.example").unwrap();
         assert_ne!(own, PartitionKey::new("host", "a.example"));
-        let (request, ()) = Request::get("/")
+        let (request, _) = Request::get("/")
             .header(HOST, "a.example")
-            .body(())
+            .body(String::new())
             .unwrap()
             .into_parts();
         assert_ne!(crate::key::header("host").extract(&request), Some(own));

@@ -26,7 +26,7 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 ///     .route_layer(limits);
 /// #
 /// # use tower::ServiceExt;
-/// # let (request, ()) = http::Request::get("/users/7").body(())?.into_parts();
+/// # let (request, _) = http::Request::get("/users/7").body(String::new())?.into_parts();
 /// # assert!(key::matched_path().extract(&request).is_none(), "no router has processed the request");
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// #     let get = |path| http::Request::get(path).header("x-user-id", "alice").body(String::new()).unwrap();

@@ -24,7 +24,7 @@
 //! # let anonymous = set_up::from("203.0.113.9");
 //! # let address: std::net::IpAddr = "203.0.113.9".parse().unwrap();
 //! # assert_eq!(by_caller.extract(&anonymous), Some(address.to_partition_key()));
-//! # assert_eq!(by_caller.extract(&http::Request::new(()).into_parts().0), None);
+//! # assert_eq!(by_caller.extract(&http::Request::new(String::new()).into_parts().0), None);
 //! ```
 //!
 //! A request without a key is not an error: [`MissingKey`](crate::MissingKey) determines how the layer handles it.

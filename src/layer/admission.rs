@@ -7,6 +7,7 @@ use super::{
     attribution::Extractors,
     content::Reader,
     cost::RequestCost,
+    lingering_close::LingeringClose,
     registry::{PassedLayers, RegisteredLayer},
 };
 use crate::{
@@ -56,6 +57,7 @@ pub(crate) struct Limits {
     pub(super) cost: RequestCost,
     pub(super) responder: Responder,
     pub(super) status: StatusCode,
+    pub(super) lingering_close: LingeringClose,
     pub(super) decision_in_request: bool,
     pub(super) decision_in_response: bool,
     pub(super) log: LayerTelemetry,

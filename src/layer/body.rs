@@ -31,8 +31,8 @@ pin_project! {
     ///     .build()?;
     /// let service = ServiceBuilder::new()
     ///     .layer(limits)
-    ///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
-    /// let request = || Request::get("/").header("x-user-id", "alice").body(());
+    ///     .service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+    /// let request = || Request::get("/").header("x-user-id", "alice").body(String::new());
     ///
     /// let response = service.clone().oneshot(request()?).await?;
     /// // The slot is held until the body is read or dropped.

@@ -56,9 +56,9 @@ pin_project! {
     ///     .key(key::header("x-user-id"))
     ///     .policy(QuotaPolicy::per_minute("even", 1).with_algorithm(queue))
     ///     .build()?;
-    /// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+    /// let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
     /// let mut service = layer.layer(inner);
-    /// let request = || Request::get("/").header("x-user-id", "alice").body(());
+    /// let request = || Request::get("/").header("x-user-id", "alice").body(String::new());
     ///
     /// assert_eq!(service.ready().await?.call(request()?).await?.status(), 200);
     /// let waiting = service.ready().await?.call(request()?);
@@ -97,17 +97,25 @@ pin_project! {
     }
 }
 
-impl<S: Service<Request<B>> + Clone, B> State<S, B> {
-    pub(super) fn judged(admission: Admission, service: &mut S, request: Request<B>) -> Self {
+impl<S, B> State<S, B>
+where
+    S: Service<Request<B>> + Clone,
+    B: Body + Send + 'static,
+{
+    pub(super) fn judged(admission: Admission, service: &mut S, request: Request<B>, limits: &Limits) -> Self {
         match admission {
             Admission::Call(admitted) => Self::calling(service, request, admitted),
             Admission::Queue(delay, admitted) => Self::Queued {
                 sleep: sleep(delay),
                 held: Some((service.clone(), request, admitted)),
             },
-            Admission::Reject(response) => Self::Rejected {
-                response: Some(response),
-            },
+            Admission::Reject(mut response) => {
+                let (parts, body) = request.into_parts();
+                limits.lingering_close.discard(&parts, body, response.headers_mut());
+                Self::Rejected {
+                    response: Some(response),
+                }
+            }
         }
     }
 
@@ -116,7 +124,7 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
     fn decided(decision: Decision, selection: Selection, held: Option<(S, Parts, B)>, limits: &Limits) -> Self {
         let (mut service, mut parts, body) = held.expect("a decision is polled to completion once");
         let admission = limits.judge(decision, selection, &mut parts);
-        Self::judged(admission, &mut service, Request::from_parts(parts, body))
+        Self::judged(admission, &mut service, Request::from_parts(parts, body), limits)
     }
 
     #[inline(never)]
@@ -144,6 +152,7 @@ impl<S: Service<Request<B>> + Clone, B> State<S, B> {
 impl<S, B, R> Future for ResponseFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    B: Body + Send + 'static,
     R: Body<Data = Bytes>,
 {
     type Output = Result<Response<RateLimitBody<R>>, S::Error>;

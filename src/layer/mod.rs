@@ -9,6 +9,7 @@ mod content;
 mod cost;
 mod explanation;
 mod future;
+mod lingering_close;
 mod registry;
 mod service;
 
@@ -27,6 +28,7 @@ pub use self::{
     cost::ActualCost,
     explanation::Explanation,
     future::ResponseFuture,
+    lingering_close::LingeringClose,
     service::RateLimit,
 };
 use crate::{limiter::Limiter, sync::per_thread::Shared};
@@ -51,8 +53,8 @@ use crate::{limiter::Limiter, sync::per_thread::Shared};
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let service = ServiceBuilder::new()
 ///     .layer(login_limits(MemoryStore::new())?)
-///     .service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-/// let response = service.oneshot(Request::post("/login").header("x-user-id", "alice").body(())?).await?;
+///     .service_fn(async |_: Request<String>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+/// let response = service.oneshot(Request::post("/login").header("x-user-id", "alice").body(String::new())?).await?;
 /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=4;t=48"#);
 /// # assert!(response.extensions().get::<tower_quota::Decision>().is_none());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
@@ -90,10 +92,10 @@ impl RateLimitLayer {
     ///     .policy(QuotaPolicy::per_minute("minute", 60))
     ///     .build()?;
     ///
-    /// let (request, ()) = Request::get("/")
+    /// let (request, _) = Request::get("/")
     ///     .extension(PeerAddress(SocketAddr::from(([10, 0, 0, 1], 4711))))
     ///     .header("x-forwarded-for", "203.0.113.9, 10.0.0.2")
-    ///     .body(())?
+    ///     .body(String::new())?
     ///     .into_parts();
     /// let text = layer.explain(&request).with_remaining().await?.to_string();
     /// assert!(text.contains("client 203.0.113.9, from x-forwarded-for, through the trusted proxies 10.0.0.1, 10.0.0.2"));

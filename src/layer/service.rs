@@ -33,9 +33,9 @@ use crate::{
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 1))
 ///     .build()?;
-/// let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
+/// let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new("hello".to_owned())));
 /// let mut service = layer.layer(inner);
-/// let request = || Request::get("/").header("x-user-id", "alice").body(());
+/// let request = || Request::get("/").header("x-user-id", "alice").body(String::new());
 ///
 /// for status in [200, 429] {
 ///     assert_eq!(service.ready().await?.call(request()?).await?.status(), status);
@@ -79,6 +79,7 @@ impl<S> RateLimit<S> {
 impl<S, B, R> Service<Request<B>> for RateLimit<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    B: Body + Send + 'static,
     R: Body<Data = Bytes>,
 {
     type Response = Response<RateLimitBody<R>>;
@@ -98,7 +99,7 @@ where
             DecisionState::Decided(decision) => {
                 let admission = limits.judge(decision, selection, &mut parts);
                 let inner = ready.keep();
-                let state = State::judged(admission, inner, Request::from_parts(parts, body));
+                let state = State::judged(admission, inner, Request::from_parts(parts, body), &limits);
                 if !matches!(state, State::Calling { .. }) {
                     // Dropping the ready service releases a permit that other requests may need.
                     drop(take_ready(inner));

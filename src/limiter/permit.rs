@@ -176,7 +176,7 @@ impl fmt::Debug for Permit {
 ///     .policy(QuotaPolicy::per_day("tokens", 10_000).with_unit("tokens"))
 ///     .unit_cost("tokens", |_| 1_000) // the estimate
 ///     .build()?;
-/// let service = layer.layer(service_fn(async |request: Request<()>| {
+/// let service = layer.layer(service_fn(async |request: Request<String>| {
 ///     let permit = request.extensions().get().and_then(WeakPermit::upgrade);
 ///     let words = stream::iter(["three ", "short ", "words"]).map(move |word| {
 ///         if let Some(permit) = &permit {
@@ -187,7 +187,7 @@ impl fmt::Debug for Permit {
 ///     Ok::<_, Infallible>(Response::new(StreamBody::new(words)))
 /// }));
 /// # use tower::ServiceExt;
-/// # let ask = || service.clone().oneshot(Request::post("/").header("x-user-id", "alice").body(()).unwrap());
+/// # let ask = || service.clone().oneshot(Request::post("/").header("x-user-id", "alice").body(String::new()).unwrap());
 /// # let alice = layer.limiter().caller(&tower_quota::PartitionKey::new("x-user-id", "alice"));
 /// # let remaining = async || {
 /// #     let decision = alice.peek().await.unwrap().unwrap();
@@ -266,16 +266,16 @@ impl WeakPermit {
 ///     .key(key::header("x-user-id"))
 ///     .policy(QuotaPolicy::per_hour("hour", 100))
 ///     .build()?;
-/// let service = layer.layer(service_fn(async |request: Request<()>| {
+/// let service = layer.layer(service_fn(async |request: Request<String>| {
 ///     if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
 ///         permit.refund(); // The report was in the cache.
 ///     }
 ///     Ok::<_, Infallible>(Response::new(String::new()))
 /// }));
 ///
-/// # let without = service.clone().oneshot(Request::get("/").header("x-user-id", "bob").body(())?).await?;
+/// # let without = service.clone().oneshot(Request::get("/").header("x-user-id", "bob").body(String::new())?).await?;
 /// # assert_eq!(without.headers()["ratelimit"], r#""hour";r=99;t=3564"#);
-/// let request = Request::get("/").header("x-user-id", "alice").extension(WithPermit).body(())?;
+/// let request = Request::get("/").header("x-user-id", "alice").extension(WithPermit).body(String::new())?;
 /// let response = service.oneshot(request).await?;
 /// assert_eq!(response.headers()["ratelimit"], r#""hour";r=100;t=3600"#);
 /// # Ok(()) });

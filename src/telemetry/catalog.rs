@@ -41,6 +41,7 @@ catalog! {
         UNDECIDED "tower_quota_undecided_total" "Requests undecided by the store, by reason";
         UNKNOWN_TIER "tower_quota_unknown_tier_total" "Requests with an unknown tier";
         UNITS "tower_quota_units_total" "Custom units, estimated and actual";
+        UNREAD_BODIES "tower_quota_unread_bodies_total" "Request bodies dropped before their end after a rejection";
         UNSETTLED "tower_quota_unsettled_total" "Settlements dropped by a store";
     }
     describe_gauge in Count {
@@ -61,7 +62,14 @@ catalog! {
 /// the first value of a series.
 pub(super) fn register() {
     describe();
-    for name in [CONNECTION_FAILURES, EVICTIONS, SERVER_EVICTIONS, TIER_WAITS, UNSETTLED] {
+    for name in [
+        CONNECTION_FAILURES,
+        EVICTIONS,
+        SERVER_EVICTIONS,
+        TIER_WAITS,
+        UNREAD_BODIES,
+        UNSETTLED,
+    ] {
         counter!(name).increment(0);
     }
     for name in [LOST_NODES, SERVER_MEMORY] {

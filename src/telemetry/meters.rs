@@ -15,7 +15,7 @@ use super::{
     catalog::{
         CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LIMITS_OFF, NEVER_FITS,
         NEW_PARTITIONS, OVER_QUOTA, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD,
-        STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, register,
+        STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, UNREAD_BODIES, register,
     },
     facade::{Counter, Gauge, Histogram, Label, METRICS, counter, gauge, histogram},
     labels::{LateBatch, LayerCount, Unresolved, outcome_name, rejecting_policy},
@@ -48,6 +48,10 @@ pub(super) fn server(memory: f64, evicted: u64) {
     register();
     gauge!(super::catalog::SERVER_MEMORY).set(memory);
     counter!(super::catalog::SERVER_EVICTIONS).increment(evicted);
+}
+
+pub(super) fn body_unread() {
+    count(UNREAD_BODIES);
 }
 
 pub(super) fn evicted() {

@@ -50,6 +50,7 @@
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [of callers](crate::Caller::refund) that did not fail: `refunded`, `duplicate`, `not_applicable`, as in [`RefundOutcome`](crate::RefundOutcome) |
 //! | `tower_quota_limits_off` | gauge | `scope` | layers that are switched off and apply no limits |
 //! | `tower_quota_evictions_total` | counter | | partitions evicted by full memory stores |
+//! | `tower_quota_unread_bodies_total` | counter | | request bodies that were dropped before their end after a rejection, because a bound of [`LingeringClose`](crate::LingeringClose) was reached; the client may not have received the response |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store lost |
 //! | `tower_quota_connection_failures_total` | counter | | failed attempts to connect to Redis |
 //!
@@ -152,11 +153,11 @@
 //!     .build()?;
 //! let service = ServiceBuilder::new()
 //!     .layer(limits)
-//!     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+//!     .service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
 //!
 //! for _ in 0..2 {
 //!     let span = info_span!("request", quota.scope = Empty, quota.policy = Empty, quota.outcome = Empty);
-//!     let request = Request::get("/").header("x-user-id", "alice").body(())?;
+//!     let request = Request::get("/").header("x-user-id", "alice").body(String::new())?;
 //!     service.clone().oneshot(request).instrument(span).await?;
 //! }
 //! # Ok::<_, Box<dyn std::error::Error>>(())
@@ -266,6 +267,20 @@ pub(crate) fn node_lost(address: &str, error: &dyn std::fmt::Display) -> LostNod
 #[cfg(feature = "redis")]
 pub(crate) fn node_back(address: &str, rejected: u64) {
     event!(WARN, node = %address, rejected = %rejected, "circuit closed: cluster node responding again");
+}
+
+/// Counts request bodies that a rejection left unread and that were dropped before their end.
+#[cold]
+pub(crate) fn body_unread() {
+    static UNREAD: throttle::EventThrottle = throttle::EventThrottle::new();
+    meters::body_unread();
+    UNREAD.record(crate::clock::Clock::system().now(), |suppressed| {
+        event!(
+            WARN,
+            suppressed = %suppressed,
+            "request body dropped after a rejection: the client may not receive the response"
+        );
+    });
 }
 
 pub(crate) fn partition_evicted() {

@@ -102,15 +102,15 @@ impl TierLayer {
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
     /// # set_up::run(async move {
     /// # use {http::Request, tower::{Layer, ServiceExt, service_fn}, tower_quota::ResolvedTier};
-    /// # let service = tiers.layer(service_fn(async |request: Request<()>| {
+    /// # let service = tiers.layer(service_fn(async |request: Request<String>| {
     /// #     Ok::<_, Infallible>(request.extensions().get::<ResolvedTier>().cloned())
     /// # }));
     /// # for (user, tier) in [("alice", Some(ResolvedTier::new("premium"))), ("bob", None)] {
-    /// #     let request = Request::get("/").header("x-user-id", user).body(())?;
+    /// #     let request = Request::get("/").header("x-user-id", user).body(String::new())?;
     /// #     assert_eq!(service.clone().oneshot(request).await?, tier);
     /// # }
     /// # // The inner service is unchanged.
-    /// # let request = Request::get("/").header("x-user-id", "alice").body(())?;
+    /// # let request = Request::get("/").header("x-user-id", "alice").body(String::new())?;
     /// # assert_eq!(service.into_inner().oneshot(request).await?, None);
     /// # Ok(()) });
     /// # Ok::<_, tower_quota::ConfigError>(())

@@ -39,7 +39,7 @@ const DEADLINE: Duration = Duration::from_millis(50);
 /// There and back, at least and at most, in milliseconds.
 const WAYS: [(u64, u64); 5] = [(20, 20), (24, 24), (30, 30), (40, 40), (25, 35)];
 
-type Inner = ServiceFn<fn(Request<()>) -> Ready<Result<Response<String>, Infallible>>>;
+type Inner = ServiceFn<fn(Request<String>) -> Ready<Result<Response<String>, Infallible>>>;
 
 pub fn measure(runtime: &Runtime, table: &mut Table) {
     let server = RedisServer::start();
@@ -127,7 +127,7 @@ async fn bare(
     proxy: &Proxy,
     late: Arc<AtomicU64>,
 ) -> impl Service<
-    Request<()>,
+    Request<String>,
     Response = Response<String>,
     Error = Infallible,
     Future = impl Future<Output = Result<Response<String>, Infallible>> + Send + 'static,
@@ -189,7 +189,7 @@ fn instance(proxy: &Proxy, decisions: Option<usize>) -> RateLimit<Inner> {
 
 fn run<S, B>(runtime: &Runtime, service: &S) -> Tally
 where
-    S: Service<Request<()>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S: Service<Request<String>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
 {

@@ -79,8 +79,11 @@ fn layer(cluster: &RedisCluster) -> RateLimitLayer {
 }
 
 async fn outcome(layer: &RateLimitLayer, user: &str) -> Outcome {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
-    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
+    let inner = service_fn(async |_: Request<String>| Ok::<_, std::convert::Infallible>(Response::new(String::new())));
+    let request = Request::builder()
+        .header("x-user-id", user)
+        .body(String::new())
+        .unwrap();
     let response = layer.layer(inner).oneshot(request).await.unwrap();
     response.extensions().get().map_or(Outcome::Allowed, Decision::outcome)
 }

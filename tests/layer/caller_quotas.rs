@@ -26,13 +26,13 @@ fn quotas(quota: u64) -> CallerQuotas {
 }
 
 /// A request of a user with individual quotas.
-fn request_with(user: &str, quotas: CallerQuotas) -> Request<()> {
+fn request_with(user: &str, quotas: CallerQuotas) -> Request<String> {
     let mut request = request(user);
     request.extensions_mut().insert(quotas);
     request
 }
 
-async fn policy_of(layer: &RateLimitLayer, request: Request<()>) -> String {
+async fn policy_of(layer: &RateLimitLayer, request: Request<String>) -> String {
     send(layer, request).await.field("ratelimit-policy").to_owned()
 }
 
@@ -447,7 +447,7 @@ async fn quotas_whose_source_fails_stay_for_ten_minutes_and_are_those_of_the_pla
         .build()
         .unwrap();
     let policy = async |user: &str| {
-        let service = tiers.layer(limits.layer(service_fn(async |_: Request<()>| {
+        let service = tiers.layer(limits.layer(service_fn(async |_: Request<String>| {
             Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()))
         })));
         let response = service.oneshot(request(user)).await.unwrap();
@@ -486,7 +486,7 @@ async fn a_digest_of_the_key_is_enough_to_forget_a_user() {
     let tiers = tiers.build().unwrap();
     let service = tiers.layer(service_fn(async |_| Ok::<_, Infallible>(Response::new(()))));
     let ask = async || {
-        let mut request = Request::new(());
+        let mut request = Request::new(String::new());
         request.extensions_mut().insert(7_u64);
         service.clone().oneshot(request).await.unwrap();
         calls.load(Ordering::Relaxed)

@@ -17,7 +17,7 @@ fn clock() -> Clock {
     Clock::manual(Timestamp::from_micros(1_700_000_000_000_000))
 }
 
-fn parts(request: Request<()>) -> Parts {
+fn parts(request: Request<String>) -> Parts {
     request.into_parts().0
 }
 
@@ -74,7 +74,7 @@ async fn it_says_by_which_proxies_the_address_was_found_or_why_it_was_not() {
     }
 }
 
-fn of(user: &str, path: &str, tier: Option<&str>) -> Request<()> {
+fn of(user: &str, path: &str, tier: Option<&str>) -> Request<String> {
     let mut request = request(user);
     *request.uri_mut() = path.parse().unwrap();
     if let Some(tier) = tier {
@@ -85,7 +85,7 @@ fn of(user: &str, path: &str, tier: Option<&str>) -> Request<()> {
 
 /// The text contains the line `expected` and no caller's name. With the remaining units, it predicts the layer's
 /// decision.
-async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<()>, expected: &str) {
+async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<String>, expected: &str) {
     let explanation = layer.explain(&parts(request()));
     let text = explanation.to_string();
     assert!(
@@ -163,7 +163,7 @@ async fn it_says_if_a_key_is_missing_and_what_happens_to_such_requests() {
     ] {
         let limiter = Limiter::builder(memory(&clock())).on_missing_key(missing);
         let layer = limits_of(limiter).policy(MINUTE).build().unwrap();
-        assert!(line(&layer, &parts(Request::new(())), "key").starts_with(expected));
+        assert!(line(&layer, &parts(Request::new(String::new())), "key").starts_with(expected));
     }
 }
 

@@ -84,7 +84,7 @@ async fn costs_and_actual_costs_count_above_the_quota_as_below_it() {
     assert_eq!((response.code(), response.field("retry-after")), (429, ""));
 
     let layer = limits(memory(&clock())).policy(DAY).build().unwrap();
-    let service = layer.layer(tower::service_fn(async |_: Request<()>| {
+    let service = layer.layer(tower::service_fn(async |_: Request<String>| {
         let mut response = Response::new(TextBody::default());
         response.extensions_mut().insert(ActualCost(11));
         Ok::<_, Infallible>(response)
@@ -97,7 +97,7 @@ async fn costs_and_actual_costs_count_above_the_quota_as_below_it() {
 
 #[tokio::test]
 async fn quotas_of_callers_top_ups_and_reduced_capacity_move_the_ceiling_with_the_quota() {
-    async fn admitted(layer: &RateLimitLayer, request: impl Fn() -> Request<()>) -> u64 {
+    async fn admitted(layer: &RateLimitLayer, request: impl Fn() -> Request<String>) -> u64 {
         let mut admitted = 0;
         while send(layer, request()).await.code() == 200 {
             admitted += 1;

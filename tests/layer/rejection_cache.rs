@@ -114,7 +114,7 @@ async fn tokens_that_a_handler_gives_back_are_there_for_the_next_request_at_once
         .unit_cost("tokens", |_| 800)
         .build()
         .unwrap();
-    let service = layer.layer(service_fn(async |request: Request<()>| {
+    let service = layer.layer(service_fn(async |request: Request<String>| {
         crate::permit_of(&request).set("tokens", 10);
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("answer")))
     }));
@@ -209,12 +209,12 @@ async fn of_nested_layers_that_are_exhausted_the_store_hears_twice_a_second_and_
     let counters = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
     let [authenticated, served] = counters.clone();
     let count = |counter: Arc<AtomicUsize>| {
-        move |request: Request<()>| {
+        move |request: Request<String>| {
             counter.fetch_add(1, Ordering::SeqCst);
             request
         }
     };
-    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
+    let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
     let limited = users.layer(MapRequest::new(service_fn(handler), count(served)));
     let service = addresses.layer(MapRequest::new(limited, count(authenticated)));
     let counted = || [&counters[0], &counters[1]].map(|counter| counter.load(Ordering::SeqCst));
@@ -315,7 +315,7 @@ async fn slots_queues_and_shadows_are_never_remembered() {
             .into_iter()
             .fold(builder(store.clone(), &clock), RateLimitLayerBuilder::policy);
         let layer = layer.build().unwrap();
-        let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("held")));
+        let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("held")));
         let service = layer.layer(service_fn(handler));
         // Their bodies hold the slots, and two requests fill the queue.
         let _held = [
@@ -457,7 +457,7 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
     // While this request is in flight, another one is rejected.
     let (answer, answered) = tokio::sync::oneshot::channel::<()>();
     let answered = Arc::new(std::sync::Mutex::new(Some(answered)));
-    let service = layer.layer(service_fn(move |_: Request<()>| {
+    let service = layer.layer(service_fn(move |_: Request<String>| {
         let answered = answered.lock().unwrap().take().unwrap();
         async move {
             answered.await.unwrap();

@@ -192,7 +192,7 @@ async fn fields_of_the_application_stand_beside_ours() {
         .policy(QuotaPolicy::per_minute("minute", 9))
         .build()
         .unwrap();
-    let handler = service_fn(async |_: Request<()>| {
+    let handler = service_fn(async |_: Request<String>| {
         let response = Response::builder()
             .header("acme-RateLimit-DayLimit", "5000")
             .header("acme-RateLimit-HourLimit", "1000");
@@ -302,7 +302,7 @@ async fn a_layer_inside_another_adds_to_the_fields_and_takes_nothing_away() {
     };
     let inner = layer("inner", QuotaPolicy::per_minute("inner", 9));
     let outer = layer("outer", QuotaPolicy::per_minute("outer", 9));
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let response = outer
         .layer(inner.layer(handler))
         .oneshot(request("alice"))
@@ -326,7 +326,7 @@ async fn a_rejection_of_a_layer_inside_another_stays_the_decision_of_the_respons
             .unwrap()
     };
     let (inner, outer) = (layer("inner", 1), layer("outer", 9));
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let service = outer.layer(inner.layer(handler));
     for expected in [Outcome::Allowed, Outcome::Rejected] {
         let response = service.clone().oneshot(request("alice")).await.unwrap();
@@ -347,7 +347,7 @@ async fn tiers_have_limits_of_their_own_and_an_unlimited_one_has_none() {
         Request::builder()
             .header("x-user-id", user)
             .header("x-tier", tier)
-            .body(())
+            .body(String::new())
             .unwrap()
     };
     let passes = async |user: &'static str, tier: &str| {
@@ -387,7 +387,7 @@ async fn requests_without_a_key_share_one_partition_pass_or_are_rejected_as_it_i
             .build()
             .unwrap()
     };
-    let anonymous = || Request::new(());
+    let anonymous = || Request::new(String::new());
 
     let share = layer(MissingKey::Share);
     assert_eq!(send(&share, anonymous()).await.outcome(), Outcome::Allowed);

@@ -447,8 +447,11 @@ async fn nobody_is_told_to_wait_for_a_shadow_that_is_shown() {
     let planned = QuotaPolicy::per_day("planned", 1).shadow().visible();
     let layer = scene.layer([QuotaPolicy::per_minute("minute", 1), planned]);
     send(&layer, "alice").await;
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let request = Request::builder()
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
     let rejected = layer.layer(handler).oneshot(request).await.unwrap();
     assert_eq!(rejected.headers()["retry-after"], "60");
 }

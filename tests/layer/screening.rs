@@ -48,15 +48,18 @@ fn has_limits(response: &Response<Bytes>) -> bool {
         .any(|name| response.headers().contains_key(*name))
 }
 
-fn get(path: &str) -> Request<()> {
+fn get(path: &str) -> Request<String> {
     request_of("alice", path)
 }
 
-fn request_of(user: &str, path: &str) -> Request<()> {
-    Request::get(path).header("x-user-id", user).body(()).unwrap()
+fn request_of(user: &str, path: &str) -> Request<String> {
+    Request::get(path)
+        .header("x-user-id", user)
+        .body(String::new())
+        .unwrap()
 }
 
-fn from(address: &str, path: &str) -> Request<()> {
+fn from(address: &str, path: &str) -> Request<String> {
     let mut request = get(path);
     let peer = SocketAddr::new(address.parse().unwrap(), 50_000);
     request.extensions_mut().insert(PeerAddress(peer));
@@ -68,7 +71,7 @@ fn user(name: &str) -> PartitionKey {
 }
 
 /// Returns `true` for each request that is counted. Uses one layer for each, so that none is rejected.
-async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [Request<()>; N]) -> [bool; N] {
+async fn counted<const N: usize>(exemption: impl Fn() -> Exemption, requests: [Request<String>; N]) -> [bool; N] {
     let mut counted = [false; N];
     for (counted, request) in counted.iter_mut().zip(requests) {
         let store = Counting::default();
@@ -132,7 +135,10 @@ async fn a_prefix_is_compared_by_segments_and_is_no_way_to_other_paths() {
 
 #[tokio::test]
 async fn methods_and_closures_exempt_requests() {
-    let head = Request::head("/").header("x-user-id", "alice").body(()).unwrap();
+    let head = Request::head("/")
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
     let exempt = || Exemption::method(Method::HEAD);
     assert_eq!(counted(exempt, [head, get("/")]).await, [false, true]);
     let exempt = || Exemption::when(|request| request.uri.query() == Some("probe"));
@@ -179,7 +185,10 @@ async fn only_what_trusted_proxies_say_brings_a_client_into_an_exempt_network() 
 #[tokio::test]
 async fn all_conditions_of_an_exemption_have_to_apply_and_any_exemption_is_enough() {
     let exempt = || Exemption::method(Method::GET).and(Exemption::path("/health").and(Exemption::key(user("alice"))));
-    let post = Request::post("/health").header("x-user-id", "alice").body(()).unwrap();
+    let post = Request::post("/health")
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
     let requests = [get("/health"), post, get("/"), request_of("bob", "/health")];
     assert_eq!(counted(exempt, requests).await, [false, true, true, true]);
 
@@ -365,7 +374,7 @@ async fn a_header_with_the_name_of_a_kind_of_the_crate_is_the_key_of_nobody_else
     for name in ["address", "host", "text", "number", "negative", "route"] {
         let key = key::header(name).or_else(key::client_ip().ipv6_prefix(128));
         let layer = Counting::default().keyed(key).build().unwrap();
-        let by_header = |value: &str| Request::get("/").header(name, value).body(()).unwrap();
+        let by_header = |value: &str| Request::get("/").header(name, value).body(String::new()).unwrap();
         let callers = [
             by_header("abcd"),
             from("97.98.99.100", "/"),
@@ -423,7 +432,7 @@ fn trusting(field: &ForwardingField) -> key::ClientIp {
 }
 
 /// A request from the trusted proxy with these field lines.
-fn forwarding(field: &ForwardingField, lines: &[String]) -> Request<()> {
+fn forwarding(field: &ForwardingField, lines: &[String]) -> Request<String> {
     let mut request = from("10.0.0.1", "/");
     let name = match field {
         ForwardingField::Forwarded => "forwarded",
@@ -551,7 +560,10 @@ async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
         let grpc = Request::post("/")
             .header("x-user-id", "alice")
             .header("content-type", "application/grpc");
-        (send(&layer, get("/")).await, send(&layer, grpc.body(()).unwrap()).await)
+        (
+            send(&layer, get("/")).await,
+            send(&layer, grpc.body(String::new()).unwrap()).await,
+        )
     };
     let problem = |answer: &Response<Bytes>| serde_json::from_slice::<serde_json::Value>(answer.body()).unwrap();
 
@@ -894,7 +906,7 @@ impl Exempt {
 }
 
 impl Asked {
-    fn request(&self) -> Request<()> {
+    fn request(&self) -> Request<String> {
         let mut request = Request::builder().method(&self.method).uri(self.path);
         if let Some(user) = self.user {
             request = request.header("x-user-id", user.to_string());
@@ -902,7 +914,10 @@ impl Asked {
         if let Some(peer) = self.peer {
             request = request.extension(PeerAddress(SocketAddr::new(peer, 50_000)));
         }
-        request.header("x-flag", self.flag.to_string()).body(()).unwrap()
+        request
+            .header("x-flag", self.flag.to_string())
+            .body(String::new())
+            .unwrap()
     }
 }
 

@@ -26,8 +26,11 @@ fn builder(store: &ScriptedStore) -> RateLimitLayerBuilder {
 }
 
 async fn send(layer: &RateLimitLayer) -> Response<RateLimitBody<Full<Bytes>>> {
-    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::default()));
-    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::default()));
+    let request = Request::builder()
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
     layer.layer(service_fn(handler)).oneshot(request).await.unwrap()
 }
 
@@ -161,12 +164,15 @@ async fn a_store_that_is_away_changes_no_charge_either() {
 async fn settlements_of_the_layer_are_seen() {
     let store = ScriptedStore::new();
     let layer = builder(&store).policy(MINUTE).build().unwrap();
-    let handler = async |_: Request<()>| {
+    let handler = async |_: Request<String>| {
         let mut response = Response::new(Full::<Bytes>::default());
         response.extensions_mut().insert(ActualCost(3));
         Ok::<_, Infallible>(response)
     };
-    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let request = Request::builder()
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
     let response = layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
     assert_eq!((store.settlements(), remaining(&response, "minute")), (1, 0));
     assert_outcome(&send(&layer).await, Outcome::Rejected);

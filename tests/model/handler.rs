@@ -24,7 +24,7 @@ use super::{
 };
 
 pub type AnyBody = UnsyncBoxBody<Bytes, Infallible>;
-pub type Service = BoxCloneService<Request<()>, Response<AnyBody>, &'static str>;
+pub type Service = BoxCloneService<Request<String>, Response<AnyBody>, &'static str>;
 
 /// The decisions of a request in the order of the layers, each with the numbers of store calls up to then.
 pub type Passed = Arc<Mutex<Vec<(Decision, [usize; 2])>>>;
@@ -37,7 +37,7 @@ pub struct Order {
 }
 
 pub fn handler() -> Service {
-    BoxCloneService::new(service_fn(async |request: Request<()>| {
+    BoxCloneService::new(service_fn(async |request: Request<String>| {
         let order = request.extensions().get::<Order>().unwrap();
         order.has_begun.store(true, Ordering::SeqCst);
         let (work, permit) = (
@@ -72,7 +72,7 @@ pub fn handler() -> Service {
 /// A layer, which notes how each request passes it.
 pub fn wrapped(layer: &RateLimitLayer, inner: Service, passed: &Passed, stores: &[Remote; 2]) -> Service {
     let (passed, stores) = (Arc::clone(passed), stores.clone());
-    let noting = inner.map_request(move |request: Request<()>| {
+    let noting = inner.map_request(move |request: Request<String>| {
         let decision = request.extensions().get::<Decision>().unwrap().clone();
         passed
             .lock()

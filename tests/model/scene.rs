@@ -485,7 +485,7 @@ impl Scene {
         }
     }
 
-    fn request(&self, sent: &Sent, order: &Order) -> Request<()> {
+    fn request(&self, sent: &Sent, order: &Order) -> Request<String> {
         let ask = &sent.ask;
         let mut request = Request::get(if sent.is_exempt { "/health" } else { "/" })
             .header("x-team", ask.team.to_string())
@@ -503,7 +503,7 @@ impl Scene {
         if uses_permit(sent) {
             request = request.extension(WithPermit);
         }
-        request.body(()).unwrap()
+        request.body(String::new()).unwrap()
     }
 
     fn caller(&self, limiter: usize, ask: &Ask) -> Caller {

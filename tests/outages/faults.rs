@@ -77,13 +77,13 @@ fn hasty_and_patient(url: &str) -> (RateLimitLayer, RateLimitLayer) {
     (builder_of(hasty).build().unwrap(), builder(store).build().unwrap())
 }
 
-async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn hello(_: Request<String>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
 /// Sends a request of this user and returns its status and outcome; a request that hangs fails the test.
 async fn ask(layer: &RateLimitLayer, user: u64) -> (StatusCode, Outcome) {
-    let mut request = Request::new(());
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert(user);
     let response = timeout(HANG, layer.layer(service_fn(hello)).oneshot(request))
         .await

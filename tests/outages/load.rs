@@ -267,7 +267,7 @@ impl Client {
     async fn send(&self, caller: Caller, asked: Stopwatch) -> (Decision, Counts, Duration) {
         let record = self.record.clone();
         let service = service_fn(move |request| serve(request, asked, record.clone()));
-        let mut request = Request::new(());
+        let mut request = Request::new(String::new());
         request.extensions_mut().insert(caller);
         let mut response = pin!(self.layer.layer(service).oneshot(request));
         let response = poll_fn(|cx| {
@@ -339,7 +339,11 @@ fn told(caller: Caller, decision: &Decision) -> (Vec<u64>, Vec<usize>) {
 }
 
 /// The service inside of the layer.
-async fn serve(request: Request<()>, asked: Stopwatch, record: Record) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn serve(
+    request: Request<String>,
+    asked: Stopwatch,
+    record: Record,
+) -> Result<Response<Full<Bytes>>, Infallible> {
     CALL.with(|call| call.passed.set(Some((call.polls.get(), asked.elapsed()))));
     let caller: &Caller = request.extensions().get().unwrap();
     let decision: &Decision = request.extensions().get().unwrap();

@@ -138,7 +138,7 @@ async fn one_request(layer: &RateLimitLayer, gauge: &Arc<Gauge>, number: u64) {
     // No pattern, but the same in every run.
     let scrambled = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let gauge = Arc::clone(gauge);
-    let service = service_fn(move |_: Request<()>| {
+    let service = service_fn(move |_: Request<String>| {
         let inside = Inside::enter(&gauge);
         async move {
             yields(scrambled % 50).await;
@@ -147,7 +147,7 @@ async fn one_request(layer: &RateLimitLayer, gauge: &Arc<Gauge>, number: u64) {
         }
     });
     let request = async {
-        let response = layer.layer(service).oneshot(Request::new(())).await.unwrap();
+        let response = layer.layer(service).oneshot(Request::new(String::new())).await.unwrap();
         let outcome = response.extensions().get().map_or(Outcome::Allowed, Decision::outcome);
         assert!(matches!(outcome, Outcome::Allowed | Outcome::Rejected), "{outcome:?}");
         // Some read the response, some throw it away.

@@ -12,7 +12,7 @@ use tower_quota::{
     clock::{Clock, Timestamp},
 };
 
-use super::ledger::{Caller, SECOND, for_any, remaining, somebody};
+use super::ledger::{Caller, SECOND, for_any, somebody};
 
 const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::TokenBucket,

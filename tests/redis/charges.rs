@@ -65,8 +65,11 @@ fn layer(store: impl Store, clock: &Clock, policies: impl IntoIterator<Item = Qu
     builder.build().unwrap()
 }
 
-fn request() -> Request<()> {
-    Request::builder().header("x-user-id", "alice").body(()).unwrap()
+fn request() -> Request<String> {
+    Request::builder()
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap()
 }
 
 /// The units that alice has left of each policy.
@@ -120,7 +123,7 @@ async fn yields(count: u64) {
 /// Sends a request that may be cancelled after some time. Returns whether the request has called the store.
 async fn send_and_perhaps_cancel(layer: &RateLimitLayer, number: u64) -> bool {
     let scrambled = scrambled(number);
-    let service = service_fn(move |_: Request<()>| async move {
+    let service = service_fn(move |_: Request<String>| async move {
         yields(scrambled % 20).await;
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
     });
@@ -199,7 +202,7 @@ async fn requests_that_are_cancelled_while_they_wait_for_a_shared_call_are_charg
     until_left(&layer, &[1_500]).await;
     let before = calls_of_scripts(&server);
     let send = || {
-        let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+        let hello = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
         layer.layer(hello).oneshot(request())
     };
     // Each request is polled once and dropped: only the first few of them have separate calls.
@@ -352,7 +355,7 @@ async fn a_flush_waits_for_the_decision_of_a_cancelled_request_and_its_slot_beco
         is_open: gate.subscribe(),
     };
     let layer = layer(store, &Clock::system(), [QuotaPolicy::concurrent("slots", 1)]);
-    let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let hello = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     assert!(poll_immediate(layer.layer(hello).oneshot(request())).await.is_none());
 
     let error = layer.limiter().flush(Duration::from_millis(20)).await.unwrap_err();
@@ -379,11 +382,15 @@ fn refunding(store: impl Store, scope: &str, policies: impl IntoIterator<Item = 
 
 /// Sends requests of one user one after the other, in turn through these layers, and returns how many were rejected.
 async fn rejected(layers: &[RateLimitLayer], user: &str, requests: usize) -> usize {
-    let hello = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let hello = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
     let mut rejected = 0;
     for layer in layers.iter().cycle().take(requests) {
         let request = Request::builder().header("x-user-id", user).header("x-tenant", "acme");
-        let response = layer.layer(hello).oneshot(request.body(()).unwrap()).await.unwrap();
+        let response = layer
+            .layer(hello)
+            .oneshot(request.body(String::new()).unwrap())
+            .await
+            .unwrap();
         rejected += usize::from(response.status() == StatusCode::TOO_MANY_REQUESTS);
     }
     rejected

@@ -79,7 +79,7 @@ impl InProgress {
         let (came, may_end) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
         let service = {
             let (came, may_end) = (Arc::clone(&came), Arc::clone(&may_end));
-            service_fn(move |_: Request<()>| {
+            service_fn(move |_: Request<String>| {
                 let (came, may_end) = (Arc::clone(&came), Arc::clone(&may_end));
                 async move {
                     came.add_permits(1);
@@ -94,7 +94,7 @@ impl InProgress {
         let callers = (0..CALLERS).flat_map(|caller| iter::repeat_n(caller, REQUESTS as usize));
         let requests: Vec<_> = callers
             .map(|caller| {
-                let mut request = Request::new(());
+                let mut request = Request::new(String::new());
                 request.extensions_mut().insert(caller);
                 let response = service.clone().oneshot(request);
                 tokio::spawn(async move { response.await.unwrap() })

@@ -312,12 +312,17 @@ fn readable(server: &RedisServer) -> RateLimitLayer {
 }
 
 async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+    let handler =
+        service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
     let address: SocketAddr = "192.0.2.7:9".parse().unwrap();
     let request = Request::builder()
         .header("x-user-id", user)
         .extension(key::PeerAddress(address));
-    layer.layer(handler).oneshot(request.body(()).unwrap()).await.unwrap()
+    layer
+        .layer(handler)
+        .oneshot(request.body(String::new()).unwrap())
+        .await
+        .unwrap()
 }
 
 fn keys(server: &RedisServer) -> Vec<String> {

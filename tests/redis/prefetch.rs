@@ -71,14 +71,14 @@ fn layer(store: impl Store, clock: Clock, policies: impl IntoIterator<Item = Quo
 }
 
 async fn send_for(layer: &RateLimitLayer, user: &str, cost: Cost) -> Decision {
-    let service = service_fn(async |request: Request<()>| {
+    let service = service_fn(async |request: Request<String>| {
         let mut response = Response::new(Full::<Bytes>::default());
         if let Some(cost) = request.extensions().get::<Cost>() {
             response.extensions_mut().insert(ActualCost(cost.actual));
         }
         Ok::<_, Infallible>(response)
     });
-    let mut request = Request::new(());
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert(user.to_owned());
     request.extensions_mut().insert(cost);
     let response = layer.layer(service).oneshot(request).await.unwrap();
@@ -509,7 +509,7 @@ async fn what_was_given_back_is_there_for_a_request_that_joins_a_batch_afterward
     assert_eq!(allowed(&layer, 31).await, 31);
     let gate = Arc::new(Semaphore::new(0));
     let permit = Arc::clone(&gate);
-    let service = layer.layer(service_fn(move |_: Request<()>| {
+    let service = layer.layer(service_fn(move |_: Request<String>| {
         let permit = Arc::clone(&permit);
         async move {
             permit.acquire_owned().await.unwrap().forget();
@@ -518,7 +518,7 @@ async fn what_was_given_back_is_there_for_a_request_that_joins_a_batch_afterward
             Ok::<_, Infallible>(response)
         }
     }));
-    let mut request = Request::new(());
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert("alice".to_owned());
     request.extensions_mut().insert(Cost {
         announced: 20,

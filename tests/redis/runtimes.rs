@@ -347,13 +347,16 @@ fn a_runtime_that_ends_while_redis_hangs_leaves_another_one_that_waits_too_able_
     });
 }
 
-async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn hello(_: Request<String>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
 /// Returns a response, with which its slot is released.
 async fn response(layer: &RateLimitLayer) -> Response<RateLimitBody<Full<Bytes>>> {
-    let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+    let request = Request::builder()
+        .header("x-user-id", "alice")
+        .body(String::new())
+        .unwrap();
     layer.layer(service_fn(hello)).oneshot(request).await.unwrap()
 }
 

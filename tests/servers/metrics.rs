@@ -90,7 +90,7 @@ fn nine_a_day_of(builder: RateLimitLayerBuilder) -> RateLimitLayer {
     builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
 }
 
-pub(crate) async fn send(layer: &RateLimitLayer, request: Request<()>) -> u16 {
+pub(crate) async fn send(layer: &RateLimitLayer, request: Request<String>) -> u16 {
     test_kit::send(layer, request).await.code()
 }
 
@@ -259,7 +259,7 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
         send(&layer, of_tier("admin", "root")).await;
     }
     send(&layer, of_tier("gold", "carol")).await;
-    send(&layer, Request::new(())).await;
+    send(&layer, Request::new(String::new())).await;
     let page = page.render();
     let expected = [
         r#"tier="admin",policy="",outcome="unlimited"} 3"#,
@@ -291,7 +291,7 @@ pub(crate) async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Optio
     let layers = ServiceBuilder::new()
         .layer(tiers.build().unwrap())
         .layer(limits.clone());
-    let service = layers.service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::default())));
+    let service = layers.service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Body::default())));
     service.oneshot(request("alice")).await.unwrap();
 }
 
@@ -318,7 +318,7 @@ async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_count
         .max_waiting(1)
         .build()
         .unwrap();
-    let service = tiers.layer(service_fn(async |_: Request<()>| Ok::<_, Infallible>(())));
+    let service = tiers.layer(service_fn(async |_: Request<String>| Ok::<_, Infallible>(())));
     let send = || service.clone().oneshot(request("alice"));
     let (first, second) = tokio::join!(send(), send());
     first.and(second).unwrap();
@@ -535,7 +535,7 @@ async fn slots_are_held_until_the_response_has_ended() {
         .policy(QuotaPolicy::concurrent("at once", 2))
         .build()
         .unwrap();
-    let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
+    let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
     let service = layer.layer(service_fn(handler));
     let held = || value(&page.render(), r#"tower_quota_slots_held{scope="test"}"#);
     let first = service.clone().oneshot(request("alice")).await.unwrap();
@@ -561,7 +561,7 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
         .unit_cost("input", |_| 10)
         .build()
         .unwrap();
-    let service = layer.layer(service_fn(async |request: Request<()>| {
+    let service = layer.layer(service_fn(async |request: Request<String>| {
         let permit = request.extensions().get().and_then(WeakPermit::upgrade);
         permit.unwrap().set("output", 30);
         Ok::<_, Infallible>(Response::new(String::from("answer")))

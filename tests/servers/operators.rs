@@ -233,7 +233,7 @@ fn day(quota: u64) -> QuotaPolicy {
 
 /// Layers that have one fault each.
 struct Faults {
-    sent: Vec<(RateLimitLayer, Request<()>)>,
+    sent: Vec<(RateLimitLayer, Request<String>)>,
     tiers: RateLimitLayer,
     units: RateLimitLayer,
     /// Delays requests; no part of this test waits for them.
@@ -249,7 +249,7 @@ struct Faults {
 }
 
 /// Layers whose store is at fault, each with a request for it.
-fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
+fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<String>)> {
     let failing = |kind| builder(TestStore::failing(kind)).policy(day(9));
     let layers = [
         failing(StoreErrorKind::Unavailable),
@@ -267,7 +267,7 @@ fn faults_of_stores() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
 }
 
 /// Layers that are set up wrongly for the request beside them, or that reject it.
-fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
+fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<String>)> {
     let memory = || builder(MemoryStore::new());
     let free = |name, quota| {
         let planned = QuotaPolicy::per_day("planned", 1).shadow();
@@ -279,7 +279,7 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<()>)> {
     *upload.method_mut() = Method::POST;
     let bytes = day(1_000_000).with_content_bytes(Direction::Request);
     vec![
-        (memory().policy(day(1_000_000)), Request::new(())),
+        (memory().policy(day(1_000_000)), Request::new(String::new())),
         (builder(RemoteStore::<1>::default()).policy(day(1)), request("alice")),
         (memory().tiers(free("gold", 1)), request("alice")),
         (memory().tiers(free("free", 1_000_000)), request("alice")),
@@ -294,7 +294,7 @@ impl Faults {
         let memory = || builder(MemoryStore::new());
         let layers = faults_of_stores().into_iter().chain(faults_of_requests());
         let slots = memory().policy(QuotaPolicy::concurrent("at once", 9)).build().unwrap();
-        let handler = async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
+        let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
         let slot = slots.layer(service_fn(handler)).oneshot(request("alice")).await;
         let tokens = QuotaPolicy::per_day("tokens", 1_000_000_000).with_unit("tokens");
         let units = memory().policy(tokens).unit_cost("tokens", |_| 10);
@@ -332,7 +332,7 @@ impl Faults {
         }
         look_up_a_tier(&self.tiers, Ok(Some("pro"))).await;
         look_up_a_tier(&self.tiers, Err("the database is down")).await;
-        let used = service_fn(async |request: Request<()>| {
+        let used = service_fn(async |request: Request<String>| {
             let permit = request.extensions().get().and_then(WeakPermit::upgrade);
             permit.unwrap().set("tokens", 30);
             Ok::<_, Infallible>(Response::new(String::new()))

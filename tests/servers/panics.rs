@@ -141,8 +141,8 @@ where
 }
 
 fn hello()
--> impl Clone + Service<Request<()>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send + 'static> {
-    service_fn(async |_: Request<()>| Ok(Response::new(Full::from("hello"))))
+-> impl Clone + Service<Request<String>, Response = Response<Full<Bytes>>, Error = Infallible, Future: Send + 'static> {
+    service_fn(async |_: Request<String>| Ok(Response::new(Full::from("hello"))))
 }
 
 fn request<B>(user: &str, closure: &str, body: B) -> Request<B> {
@@ -194,7 +194,11 @@ async fn statuses(layer: &RateLimitLayer, user: &str, requests: usize) -> Vec<u1
     let service = layer.layer(hello());
     let mut statuses = Vec::new();
     for _ in 0..requests {
-        let response = service.clone().oneshot(request(user, "none", ())).await.unwrap();
+        let response = service
+            .clone()
+            .oneshot(request(user, "none", String::new()))
+            .await
+            .unwrap();
         statuses.push(response.status().as_u16());
     }
     statuses
@@ -211,14 +215,16 @@ async fn assert_survives(layer: &RateLimitLayer, panics: usize) {
     let service = layer.layer(Echoing(ConcurrencyLimit::new(hello(), 4)));
     for closure in closures() {
         for number in 0..panics {
-            let answered = service.clone().oneshot(request(&user(closure, number), closure, ()));
+            let answered = service
+                .clone()
+                .oneshot(request(&user(closure, number), closure, String::new()));
             let answered = AssertUnwindSafe(answered).catch_unwind().await;
             assert!(answered.is_err(), "{closure}");
         }
     }
     assert_nothing_is_lost(layer, panics).await;
     assert_admits_the_quota(layer).await;
-    let response = timeout(HANG, service.oneshot(request("carol", "none", ()))).await;
+    let response = timeout(HANG, service.oneshot(request("carol", "none", String::new()))).await;
     assert_eq!(response.unwrap().unwrap().status(), StatusCode::OK);
 }
 
@@ -243,9 +249,15 @@ async fn a_closure_that_panics_releases_the_permit_of_the_inner_service() {
         for closure in closures() {
             let mut kept = layer.layer(Echoing(ConcurrencyLimit::new(hello(), 1)));
             let user = user(closure, 0);
-            let answered = async { kept.ready().await.unwrap().call(request(&user, closure, ())).await };
+            let answered = async {
+                kept.ready()
+                    .await
+                    .unwrap()
+                    .call(request(&user, closure, String::new()))
+                    .await
+            };
             assert!(AssertUnwindSafe(answered).catch_unwind().await.is_err());
-            let other = kept.clone().oneshot(request(closure, "none", ()));
+            let other = kept.clone().oneshot(request(closure, "none", String::new()));
             let response = timeout(Duration::from_secs(10), other).await;
             assert!(response.is_ok_and(|response| response.is_ok()), "{closure}");
         }

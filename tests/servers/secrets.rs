@@ -85,7 +85,7 @@ impl ToPartitionKey for User {
 }
 
 /// With a secret in each place that a request has for one.
-fn request() -> Request<()> {
+fn request() -> Request<String> {
     Request::get(format!("/orders?key={QUERY}"))
         .header("x-api-key", API_KEY)
         .header("authorization", format!("Bearer {AUTHORIZATION}"))
@@ -93,7 +93,7 @@ fn request() -> Request<()> {
         .header("x-user-id", USER)
         .extension(User(USER))
         .extension(PeerAddress(([192, 0, 2, 1], 4711).into()))
-        .body(())
+        .body(String::new())
         .unwrap()
 }
 
@@ -160,8 +160,8 @@ fn day(quota: u64) -> Rules {
 
 /// Sends a request in a span that takes up the decision, and returns the status and all that the client or the program
 /// sees of the response.
-async fn send(layer: &RateLimitLayer, request: Request<()>) -> (u16, String) {
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Body::from("hello"))));
+async fn send(layer: &RateLimitLayer, request: Request<String>) -> (u16, String) {
+    let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Body::from("hello"))));
     let span = info_span!(
         "request",
         quota.scope = Empty,

@@ -92,6 +92,7 @@ impl<S> Gateway<S> {
 impl<S, B> Service<Request<B>> for Gateway<S>
 where
     S: Service<Request<B>, Response = Response<String>> + Clone,
+    B: http_body::Body + Send + 'static,
 {
     type Response = <RateLimit<S> as Service<Request<B>>>::Response;
     type Error = S::Error;

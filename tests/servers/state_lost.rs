@@ -169,7 +169,7 @@ fn any_rules(numbers: &mut Numbers) -> Rules {
 
 /// Sends a request with the actual cost `cost`, if there is one.
 async fn send_costing(layer: &RateLimitLayer, user: &str, cost: Option<u64>) {
-    let handler = async |request: Request<()>| {
+    let handler = async |request: Request<String>| {
         let mut response = Response::new(Empty::<Bytes>::new());
         response.headers_mut().extend(request.headers().clone());
         Ok::<_, Infallible>(response)

@@ -141,13 +141,13 @@ async fn a_grpc_call_that_a_limit_by_address_rejects_is_told_of_the_challenge_an
     assert_eq!(challenge.rate_limit(), Some(5));
 }
 
-async fn judged(layer: &OriginLayer, request: Request<()>) -> Response<()> {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+async fn judged(layer: &OriginLayer, request: Request<String>) -> Response<()> {
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     layer.layer(inner).oneshot(request).await.unwrap().map(drop)
 }
 
-fn request() -> Request<()> {
-    let mut request = Request::new(());
+fn request() -> Request<String> {
+    let mut request = Request::new(String::new());
     let address = PeerAddress(([192, 0, 2, 1], 4711).into());
     request.extensions_mut().insert(address);
     request

@@ -43,9 +43,9 @@ fn lines_through(layers: &[&RateLimitLayer], requests: impl IntoIterator<Item = 
     lines_while(|| {
         runtime.block_on(async {
             for request in requests {
-                let request = request.body(()).unwrap();
+                let request = request.body(String::new()).unwrap();
                 let handler =
-                    service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+                    service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
                 match layers {
                     [layer] => drop(layer.layer(handler).oneshot(request).await.unwrap()),
                     [outer, inner] => {
@@ -164,7 +164,7 @@ fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
         .unwrap();
     let answer = |status: u16, takes: bool| {
         lines_while(|| {
-            let handler = service_fn(move |request: Request<()>| async move {
+            let handler = service_fn(move |request: Request<String>| async move {
                 let permit = request
                     .extensions()
                     .get()
@@ -179,7 +179,10 @@ fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
                 });
                 Ok::<_, Infallible>(response)
             });
-            let request = Request::builder().header("x-user-id", "alice").body(()).unwrap();
+            let request = Request::builder()
+                .header("x-user-id", "alice")
+                .body(String::new())
+                .unwrap();
             tokio_test::block_on(layer.layer(handler).oneshot(request)).unwrap();
         })
     };
@@ -509,10 +512,10 @@ fn tiers_that_a_layer_looks_up_for_no_layer_are_told() {
         let tiers = tiers.build().unwrap();
         lines_while(|| {
             runtime.block_on(async {
-                let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+                let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
                 let service = tiers.layer(limits.layer(handler));
                 for _ in 0..1_000 {
-                    let request = Request::builder().header("x-user-id", "alice").body(());
+                    let request = Request::builder().header("x-user-id", "alice").body(String::new());
                     service.clone().oneshot(request.unwrap()).await.unwrap();
                 }
             });

@@ -23,12 +23,12 @@
 //!     .keys(keys)
 //!     .policy("anonymous", 100, Duration::from_secs(3_600)) // 100 requests per credential and hour
 //!     .build()?;
-//! let api = tokens.layer(service_fn(async |_: Request<()>| {
+//! let api = tokens.layer(service_fn(async |_: Request<String>| {
 //!     Ok::<_, Infallible>(Response::new("hello".to_owned()))
 //! }));
 //!
 //! // A request without a token is rejected with a challenge.
-//! let response = api.oneshot(Request::new(())).await?;
+//! let response = api.oneshot(Request::new(String::new())).await?;
 //! assert_eq!(response.status(), 401);
 //! assert!(response.headers()["www-authenticate"].to_str()?.starts_with("PrivateToken challenge="));
 //! # Ok::<_, Box<dyn std::error::Error>>(())

@@ -20,7 +20,7 @@ use tonic::transport::server::TcpConnectInfo;
 /// fn set_peer<B>(request: &mut Request<B>, peer: SocketAddr) {
 ///     request.extensions_mut().insert(PeerAddress(peer));
 /// }
-/// # let mut request = Request::new(());
+/// # let mut request = Request::new(String::new());
 /// # set_peer(&mut request, SocketAddr::from(([203, 0, 113, 9], 50_000)));
 /// # assert_eq!(tower_quota::key::client_ip().resolve(&request.into_parts().0), "203.0.113.9".parse().ok());
 /// ```

@@ -34,7 +34,7 @@ fn trusting(field: impl Borrow<ForwardingField>) -> ClientIp {
 }
 
 fn request<V: AsRef<[u8]>>(peer: Option<&str>, field: impl Borrow<ForwardingField>, lines: &[V]) -> Parts {
-    let (mut parts, ()) = Request::new(()).into_parts();
+    let (mut parts, _) = Request::new(String::new()).into_parts();
     let name = field.borrow().name().unwrap();
     for line in lines {
         parts
@@ -603,9 +603,9 @@ fn the_viewer_of_cloudfront_has_a_port_behind_its_address() {
         ("203.0.113.9:+80", None),
         ("", None),
     ] {
-        let (mut parts, ()) = http::Request::get("/")
+        let (mut parts, _) = http::Request::get("/")
             .header("cloudfront-viewer-address", line)
-            .body(())
+            .body(String::new())
             .unwrap()
             .into_parts();
         parts.extensions.insert(PeerAddress((ip(PROXY), 4711).into()));

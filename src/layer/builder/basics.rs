@@ -101,6 +101,7 @@ impl RateLimitLayerBuilder {
         self.keys.check()?;
         self.screening.check()?;
         self.fields.check()?;
+        self.lingering_close.check()?;
         let status = self.status.as_u16();
         ConfigError::check_range(ConfigErrorKind::RejectionStatus, "rejection status", status, 400..=599)?;
         let tiers = self.tiers.pop();
@@ -127,6 +128,7 @@ impl RateLimitLayerBuilder {
             cost: self.cost,
             responder: self.responder,
             status: self.status,
+            lingering_close: self.lingering_close,
             decision_in_request: self.decision_in_request,
             decision_in_response: self.decision_in_response || is_for_tests,
             log: LayerTelemetry::new(limiter.scope()),

@@ -13,7 +13,7 @@ use std::fmt;
 use http::StatusCode;
 use tower_layer::Layer;
 
-use super::{RateLimit, RateLimitLayer, attribution::ExtractorSettings, cost::RequestCost};
+use super::{LingeringClose, RateLimit, RateLimitLayer, attribution::ExtractorSettings, cost::RequestCost};
 use crate::{
     access::Screening,
     error::{ConfigError, ConfigErrorKind},
@@ -53,8 +53,8 @@ use crate::{
 ///     .build()?;
 /// let service = ServiceBuilder::new()
 ///     .layer(limits)
-///     .service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
-/// let request = |path| Request::get(path).header("x-user-id", "alice").header("x-team", "red").body(());
+///     .service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+/// let request = |path| Request::get(path).header("x-user-id", "alice").header("x-team", "red").body(String::new());
 ///
 /// let search = service.clone().oneshot(request("/search")?).await?;
 /// assert_eq!(search.headers()["ratelimit"], r#""user";r=5;t=30, "team";r=4995;t=86314"#);
@@ -67,7 +67,7 @@ use crate::{
 /// assert_eq!(rejected.headers()["retry-after"], "6");
 /// assert_eq!(service.clone().oneshot(request("/health")?).await?.status(), 200);
 /// # let status = async |request: http::request::Builder| {
-/// #     service.clone().oneshot(request.body(()).unwrap()).await.unwrap().status()
+/// #     service.clone().oneshot(request.body(String::new()).unwrap()).await.unwrap().status()
 /// # };
 /// # let preflight = Request::options("/").header("x-user-id", "alice").header("origin", "https://example.com");
 /// # assert_eq!(status(preflight.header("access-control-request-method", "PUT")).await, 200);
@@ -83,6 +83,7 @@ pub struct RateLimitLayerBuilder {
     tiers: Vec<TierSource>,
     responder: Responder,
     status: StatusCode,
+    lingering_close: LingeringClose,
     fields: ResponseFields,
     screening: Screening,
     cost: RequestCost,
@@ -178,6 +179,7 @@ impl RateLimitLayerBuilder {
             tiers: Vec::new(),
             responder: Responder::default(),
             status: StatusCode::TOO_MANY_REQUESTS,
+            lingering_close: LingeringClose::new(),
             fields: ResponseFields::default(),
             screening: Screening::default(),
             cost: RequestCost::default(),

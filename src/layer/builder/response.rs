@@ -1,7 +1,7 @@
 use http::StatusCode;
 
 use super::RateLimitLayerBuilder;
-use crate::response::fields::ResponseFields;
+use crate::{layer::LingeringClose, response::fields::ResponseFields};
 
 /// # Advanced: responses and handlers
 impl RateLimitLayerBuilder {
@@ -21,6 +21,14 @@ impl RateLimitLayerBuilder {
         self
     }
 
+    /// Sets how request bodies are discarded that a rejection leaves unread. Default: [`LingeringClose::new`].
+    ///
+    /// [`build`](Self::build) fails if a bound is outside its range.
+    pub fn lingering_close(mut self, lingering_close: LingeringClose) -> Self {
+        self.lingering_close = lingering_close;
+        self
+    }
+
     /// Inserts the [`Decision`](crate::Decision) into the extensions of each forwarded request.
     ///
     /// The inner service can use it to report the remaining quota. axum handlers can take a `Decision` as an argument.
@@ -36,7 +44,7 @@ impl RateLimitLayerBuilder {
     /// use tower::{ServiceBuilder, ServiceExt};
     /// use tower_quota::{Decision, MemoryStore, QuotaPolicy, RateLimitLayer, key};
     ///
-    /// async fn report(request: Request<()>) -> Result<Response<String>, Infallible> {
+    /// async fn report(request: Request<String>) -> Result<Response<String>, Infallible> {
     ///     let decision: Option<&Decision> = request.extensions().get();
     ///     let remaining = decision.and_then(|decision| Some(decision.allowances().next()?.remaining()));
     ///     Ok(Response::new(format!("{remaining:?}")))
@@ -50,7 +58,7 @@ impl RateLimitLayerBuilder {
     ///     .decision_in_request()
     ///     .build()?;
     /// let service = ServiceBuilder::new().layer(limits).service_fn(report);
-    /// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+    /// let response = service.oneshot(Request::get("/").header("x-user-id", "alice").body(String::new())?).await?;
     /// assert_eq!(response.into_body().collect().await?.to_bytes(), "Some(59)");
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// # }).unwrap();

@@ -144,11 +144,11 @@ impl RateLimitLayerBuilder {
     /// #     .policy(QuotaPolicy::per_hour("inner", 1))
     /// #     .rejection_status(StatusCode::SERVICE_UNAVAILABLE)
     /// #     .build()?;
-    /// # let service = outer.layer(inner.layer(service_fn(async |_: Request<()>| {
+    /// # let service = outer.layer(inner.layer(service_fn(async |_: Request<String>| {
     /// #     Response::builder().status(500).body(String::new())
     /// # })));
     /// # for (status, left) in [(500, r#""outer";r=10;"#), (503, r#""outer";r=9;"#), (503, r#""outer";r=8;"#)] {
-    /// #     let response = service.clone().oneshot(Request::get("/").header("x-user-id", "alice").body(())?).await?;
+    /// #     let response = service.clone().oneshot(Request::get("/").header("x-user-id", "alice").body(String::new())?).await?;
     /// #     assert_eq!(response.status(), status);
     /// #     assert!(response.headers()["ratelimit"].to_str()?.contains(left));
     /// # }

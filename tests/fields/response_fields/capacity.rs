@@ -138,7 +138,7 @@ async fn exhausted_capacity_names_the_policies_of_the_caller_but_neither_hidden_
         ("admin", json!([])),
     ] {
         let request = Request::get("/").header("x-user-id", "alice").header("x-tier", tier);
-        let rejected = send(&layer, request.body(()).unwrap(), ok()).await;
+        let rejected = send(&layer, request.body(String::new()).unwrap(), ok()).await;
         assert_eq!(
             (rejected.code(), &problem(&rejected)["violated-policies"]),
             (503, &names),
@@ -188,7 +188,12 @@ async fn abnormal_usage_is_rejected_with_a_type_of_its_own_and_takes_no_quota() 
         })
         .build()
         .unwrap();
-    let to = |path| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
+    let to = |path| {
+        Request::get(path)
+            .header("x-user-id", "alice")
+            .body(String::new())
+            .unwrap()
+    };
     let rejected = send(&layer, to("/probe"), ok()).await;
     assert_eq!(rejected.status(), 429);
     assert_eq!(
@@ -225,7 +230,12 @@ async fn abnormal_usage_names_the_policies_that_the_application_names_unless_the
         })
         .build()
         .unwrap();
-    let to = |path: &str| Request::get(path).header("x-user-id", "alice").body(()).unwrap();
+    let to = |path: &str| {
+        Request::get(path)
+            .header("x-user-id", "alice")
+            .body(String::new())
+            .unwrap()
+    };
     let rejected = send(&layer, to("/?fair%22use"), ok()).await;
     assert_eq!(
         problem(&rejected),

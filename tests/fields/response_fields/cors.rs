@@ -5,13 +5,13 @@ use tower_quota::{LegacyReset, fields};
 
 use super::*;
 
-fn preflight() -> Request<()> {
+fn preflight() -> Request<String> {
     Request::builder()
         .method(Method::OPTIONS)
         .header("x-user-id", "alice")
         .header("origin", "https://example.com")
         .header("access-control-request-method", "PUT")
-        .body(())
+        .body(String::new())
         .unwrap()
 }
 
@@ -53,7 +53,7 @@ async fn every_field_that_is_written_is_among_those_to_expose() {
     ] {
         let layer = scene.layer(settings, [minute(1)]);
         let cors = tower_http::cors::CorsLayer::permissive().expose_headers(fields::EXPOSED);
-        let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(ok()) });
+        let handler = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(ok()) });
         for _ in 0..2 {
             let answer = call(cors.clone().layer(layer.layer(handler)), costing(1)).await;
             let exposed = answer.field("access-control-expose-headers").to_owned();

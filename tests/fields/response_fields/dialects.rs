@@ -291,7 +291,7 @@ async fn a_rejection_by_a_hidden_policy_names_one_moment() {
 async fn a_rejection_by_slots_names_one_moment() {
     for fields in naming_one_moment() {
         let layer = Scene::new().layer(fields.clone(), [minute(5), QuotaPolicy::concurrent("slots", 1)]);
-        let never = |_: Request<()>| std::future::pending::<Result<TextResponse, Infallible>>();
+        let never = |_: Request<String>| std::future::pending::<Result<TextResponse, Infallible>>();
         let mut holding = Box::pin(layer.layer(service_fn(never)).oneshot(costing(1)));
         assert!(holding.as_mut().now_or_never().is_none());
         let rejected = take(&layer, 1).await;
@@ -419,7 +419,7 @@ async fn in_no_dialect_is_a_field_in_a_trailer_section_read_or_written() {
         }
         trailers.insert("retry-after", 600.into());
         let inner = trailers.clone();
-        let handler = service_fn(move |_: Request<()>| {
+        let handler = service_fn(move |_: Request<String>| {
             let frames = [Frame::data(Bytes::from("hello")), Frame::trailers(inner.clone())];
             let body = StreamBody::new(stream::iter(frames.map(Ok::<_, Infallible>)));
             async move { Ok::<_, Infallible>(Response::new(body)) }

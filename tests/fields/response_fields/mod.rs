@@ -106,8 +106,8 @@ async fn take(layer: &RateLimitLayer, cost: u64) -> Answer {
 }
 
 /// Sends a request through a layer around a service that answers like this.
-async fn send(layer: &RateLimitLayer, request: Request<()>, response: TextResponse) -> Answer {
-    let handler = service_fn(move |_: Request<()>| {
+async fn send(layer: &RateLimitLayer, request: Request<String>, response: TextResponse) -> Answer {
+    let handler = service_fn(move |_: Request<String>| {
         let response = response.clone();
         async move { Ok::<_, Infallible>(response) }
     });

@@ -275,7 +275,7 @@ async fn what_is_replaced_is_hidden_also_where_the_layer_says_nothing_itself() {
 
 /// Sends a request of alice through a global and a per-route layer.
 async fn through_both(outer: &RateLimitLayer, inner: &RateLimitLayer) -> Answer {
-    let handler = service_fn(|_: Request<()>| async { Ok::<_, Infallible>(ok()) });
+    let handler = service_fn(|_: Request<String>| async { Ok::<_, Infallible>(ok()) });
     call(outer.layer(inner.layer(handler)), costing(1)).await
 }
 

@@ -276,7 +276,10 @@ async fn a_partition_key_is_shown_where_it_is_asked_for_and_can_be_computed_in_a
         !take(&keyed, 1).await.field("ratelimit").contains(pk),
         "nobody can compute it"
     );
-    let other = Request::get("/").header("x-user-id", "bob").body(()).unwrap();
+    let other = Request::get("/")
+        .header("x-user-id", "bob")
+        .body(String::new())
+        .unwrap();
     assert!(!send(&layer, other, ok()).await.field("ratelimit").contains(pk));
 }
 
@@ -327,7 +330,7 @@ async fn policies_of_several_partitions_show_each_its_own_key() {
         let request = Request::get("/")
             .header("x-user-id", "alice")
             .header("x-route", "books")
-            .body(())
+            .body(String::new())
             .unwrap();
         let answer = send(&layer, request, ok()).await;
         let scope = Scope::new("fields");
@@ -389,7 +392,7 @@ async fn fields_of_a_request_have_no_effect_and_none_of_its_text_is_shown() {
             .header("x-user-id", "evil\t\"; r=9")
             .header("ratelimit", r#""minute";r=999;pk=:YQ==:"#)
             .header("ratelimit-policy", r#""minute";q=999"#)
-            .body(())
+            .body(String::new())
             .unwrap()
     };
     for expected in [

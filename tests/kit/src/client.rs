@@ -46,12 +46,15 @@ pub fn limits_of(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
         .key(key::header("x-user-id"))
 }
 
-pub fn request(user: &str) -> Request<()> {
-    Request::builder().header("x-user-id", user).body(()).unwrap()
+pub fn request(user: &str) -> Request<String> {
+    Request::builder()
+        .header("x-user-id", user)
+        .body(String::new())
+        .unwrap()
 }
 
 /// A request of alice that costs this, if the layer takes its costs [by `x-cost`](cost).
-pub fn costing(cost: u64) -> Request<()> {
+pub fn costing(cost: u64) -> Request<String> {
     let mut request = request("alice");
     request.headers_mut().insert("x-cost", cost.into());
     request

@@ -25,14 +25,17 @@ use tower_quota::{Decision, Outcome, RateLimitBody, RateLimitLayer};
 /// Longer than anything in a test can take unless it hangs.
 pub const HANG: Duration = Duration::from_secs(30);
 
-async fn hello(_: Request<()>) -> Result<Response<Full<Bytes>>, Infallible> {
+async fn hello(_: Request<String>) -> Result<Response<Full<Bytes>>, Infallible> {
     Ok(Response::new(Full::from("hello")))
 }
 
 /// Sends a request of this user through a layer whose key is the header `x-user-id`. A request that hangs fails the test,
 /// and so does one with a status that a user must not see.
 async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
-    let request = Request::builder().header("x-user-id", user).body(()).unwrap();
+    let request = Request::builder()
+        .header("x-user-id", user)
+        .body(String::new())
+        .unwrap();
     let response = timeout(HANG, layer.layer(service_fn(hello)).oneshot(request))
         .await
         .expect("no request hangs")

@@ -36,14 +36,14 @@ async fn that_a_user_has_no_tier_is_cached_too() {
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_user_ask_nobody_and_keep_nothing() {
     let scene = Scene::new();
-    assert_eq!(tier_of_request(&scene.layer, Request::new(())).await, None);
+    assert_eq!(tier_of_request(&scene.layer, Request::new(String::new())).await, None);
     assert_eq!((scene.source.asked(), scene.layer.cache().users()), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_that_somebody_else_has_named_stays_if_the_source_names_none() {
     let scene = Scene::new();
-    let mut request = Request::new(());
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert(UserId(1));
     request.extensions_mut().insert(ResolvedTier::new("partner"));
     assert_eq!(tier_of_request(&scene.layer, request).await.as_deref(), Some("partner"));
@@ -336,13 +336,13 @@ async fn the_user_may_be_whatever_a_closure_finds_and_the_tier_any_text() {
         async |user: String| Ok::<_, Infallible>((user == "alice").then_some(Plan::Premium)),
     );
     let layer = layer.build().unwrap();
-    let request = |user| Request::builder().header("x-user", user).body(()).unwrap();
+    let request = |user| Request::builder().header("x-user", user).body(String::new()).unwrap();
     assert_eq!(
         tier_of_request(&layer, request("alice")).await.as_deref(),
         Some("premium")
     );
     assert_eq!(tier_of_request(&layer, request("bob")).await, None);
-    assert_eq!(tier_of_request(&layer, Request::new(())).await, None);
+    assert_eq!(tier_of_request(&layer, Request::new(String::new())).await, None);
     assert_eq!(layer.cache().users(), 2);
 }
 

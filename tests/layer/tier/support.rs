@@ -192,13 +192,13 @@ impl Scene {
 }
 
 pub(crate) async fn request(layer: &TierLayer, user: u64) -> Option<String> {
-    let mut request = Request::new(());
+    let mut request = Request::new(String::new());
     request.extensions_mut().insert(UserId(user));
     tier_of_request(layer, request).await
 }
 
-pub(crate) async fn tier_of_request(layer: &TierLayer, request: Request<()>) -> Option<String> {
-    let inner = service_fn(async |request: Request<()>| {
+pub(crate) async fn tier_of_request(layer: &TierLayer, request: Request<String>) -> Option<String> {
+    let inner = service_fn(async |request: Request<String>| {
         let tier = request.extensions().get::<ResolvedTier>();
         Ok::<_, Infallible>(tier.map(|tier| tier.as_str().to_owned()))
     });

@@ -176,18 +176,11 @@ impl Partition {
         let (mut after, mut lockouts_after) = (before.clone(), lockouts.clone());
         // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
         let is_charged = (policies.iter().zip(&costs)).any(|(policy, cost)| *cost > 0 && policy.quota() > 0);
-        let mut shown = self.shown(now, set, policies);
-        for ((policy, shown), own_fits) in policies.iter().zip(&mut shown).zip(&each_fits).filter(|_| is_charged) {
-            let forwarded = self
-                .states
-                .get(&identity(policy))
-                .and_then(|known| known.get().forwarded(now, policy));
-            match forwarded {
-                _ if fits && *own_fits => *shown = self.state(now, set, policy),
-                Some(forwarded) if !forwarded.is_other(now, policy) => *shown = forwarded,
-                _ => {}
-            }
-        }
+        let fitting: Vec<bool> = each_fits.iter().map(|own_fits| fits && *own_fits).collect();
+        let shown = match is_charged {
+            true => self.shown_decided(now, set, policies, &fitting),
+            false => self.shown(now, set, policies),
+        };
         if is_charged && !fits {
             self.bring_forward(now, set, policies);
         } else if is_charged {
@@ -200,14 +193,8 @@ impl Partition {
             self.write_charged(now, (set, policies), &after, &each_fits, &lockouts_after);
             self.life = life;
         }
-        let charged = |(number, after)| {
-            if is_charged && fits && each_fits[number] {
-                after
-            } else {
-                &shown[number]
-            }
-        };
-        let shown_after = after.iter().enumerate().map(charged);
+        let charged = shown.iter().zip(&after).zip(&fitting);
+        let shown_after = charged.map(|((shown, after), fits)| if is_charged && *fits { after } else { shown });
         let told = shown.iter().zip(&lockouts).zip(shown_after.zip(&lockouts_after));
         let told = policies.iter().zip(&costs).zip(told);
         let told = told.map(|((policy, cost), (old, new))| (policy, moment(policy), *cost, old, new));
@@ -494,6 +481,21 @@ impl Partition {
             _ => self.state(now, set, policy),
         };
         policies.iter().map(shown).collect()
+    }
+
+    /// The states that decisions show about what was charged or rejected.
+    fn shown_decided(&self, now: i128, set: usize, policies: &[QuotaPolicy], fitting: &[bool]) -> Vec<State> {
+        let shown = self.shown(now, set, policies);
+        let decided = policies.iter().zip(shown).zip(fitting).map(|((policy, shown), fits)| {
+            let known = self.states.get(&identity(policy));
+            let forwarded = known.and_then(|known| known.get().forwarded(now, policy));
+            match forwarded {
+                _ if *fits => self.state(now, set, policy),
+                Some(forwarded) if !forwarded.is_other(now, policy) => forwarded,
+                _ => shown,
+            }
+        });
+        decided.collect()
     }
 
     /// Gives the buckets of rejected policies the rates of these policies.

@@ -31,7 +31,7 @@ async fn issue(key: &IssuerKey) -> String {
         ("x-broken", vec![]),
     ];
     for (name, message) in cases.into_iter().chain(rejected) {
-        let mut request = request().map(|()| Full::new(Bytes::from(message)));
+        let mut request = request().map(|_| Full::new(Bytes::from(message)));
         *request.method_mut() = http::Method::POST;
         *request.uri_mut() = format!("/arc/request?key={QUERY}").parse().unwrap();
         request
@@ -65,7 +65,7 @@ async fn judged(layer: &OriginLayer, token: Option<&Token>) -> Response<()> {
     let mut request = request();
     request.headers_mut().remove("authorization");
     let request = token.into_iter().fold(request, with_token);
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     layer.layer(inner).oneshot(request).await.unwrap().map(drop)
 }
 

@@ -64,9 +64,9 @@ async fn what_clients_know_of_a_server_shows_no_secret() {
     assert_hidden(&secrets(), "a builder", format!("{client:?} {tiers:?} {tokens:?}"));
     let watch = Watch::start();
     let layer = client.queue_timeout(Duration::ZERO).build().unwrap();
-    let server = service_fn(async |_: Request<()>| {
+    let server = service_fn(async |_: Request<String>| {
         let response = Response::builder().status(429).header("retry-after", "60");
-        Ok::<_, Infallible>(response.body(()).unwrap())
+        Ok::<_, Infallible>(response.body(String::new()).unwrap())
     });
     let mut shown = format!("{layer:?}");
     for _ in 0..2 {
@@ -74,7 +74,7 @@ async fn what_clients_know_of_a_server_shows_no_secret() {
         *request.uri_mut() = format!("https://{USER}:{AUTHORIZATION}@api.example/?{QUERY}")
             .parse()
             .unwrap();
-        let (parts, ()) = request.clone().into_parts();
+        let (parts, _) = request.clone().into_parts();
         shown += &match layer.layer(server).oneshot(request).await {
             Ok(response) => format!("{:?}", response.status()),
             Err(error) => said_by(&error),

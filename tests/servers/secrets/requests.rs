@@ -76,7 +76,7 @@ async fn a_handler_that_panics_and_a_tier_that_is_not_found_show_no_secret() {
     };
     let layer = builder(store(&server), key::extension::<User>()).build().unwrap();
     let handler =
-        service_fn(async |_: Request<()>| -> Result<Response<Full<Bytes>>, Infallible> { panic!("in a test") });
+        service_fn(async |_: Request<String>| -> Result<Response<Full<Bytes>>, Infallible> { panic!("in a test") });
     let answer = AssertUnwindSafe(layer.layer(handler).oneshot(request()))
         .catch_unwind()
         .await;
@@ -91,7 +91,7 @@ async fn a_handler_that_panics_and_a_tier_that_is_not_found_show_no_secret() {
         .tiers(Tiers::resolved().unlimited("a"));
     let limits = limits.build();
     assert_hidden(&secrets(), "an error of `build()`", said_by(&limits.unwrap_err()));
-    let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(()));
+    let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(()));
     tiers.layer(handler).oneshot(request()).await.unwrap();
     watch.assert_logged(&["tier lookup failed"]);
     assert_hidden(

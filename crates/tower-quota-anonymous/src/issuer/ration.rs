@@ -46,7 +46,10 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
     parts.extensions.remove::<WeakPermit>();
     parts.extensions.insert(WithPermit);
     // `Granting` is always ready.
-    let Ok(response) = layer.layer(granting.clone()).call(Request::from_parts(parts, ())).await;
+    let Ok(response) = layer
+        .layer(granting.clone())
+        .call(Request::from_parts(parts, String::new()))
+        .await;
     let decision = response.extensions().get::<Decision>();
     let outcome = decision.map(Decision::outcome);
     let rejected = decision.filter(|decision| is_exhausted(decision));
@@ -127,7 +130,7 @@ impl Granting {
     }
 }
 
-impl Service<Request<()>> for Granting {
+impl Service<Request<String>> for Granting {
     type Response = Response<IssuerBody>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
@@ -136,7 +139,7 @@ impl Service<Request<()>> for Granting {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<()>) -> Self::Future {
+    fn call(&mut self, mut request: Request<String>) -> Self::Future {
         let (granting, permit) = (self.clone(), request.extensions_mut().remove());
         Box::pin(async move { Ok(granting.grant(permit).await) })
     }

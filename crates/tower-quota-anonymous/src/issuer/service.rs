@@ -14,6 +14,7 @@ use http::{
     request::Parts,
 };
 use http_body::Body;
+use tower_quota::LingeringClose;
 use tower_service::Service;
 
 use super::{
@@ -63,12 +64,13 @@ where
         let issuing = Arc::clone(&self.0);
         let (head, body) = request.into_parts();
         IssuerFuture(Box::pin(async move {
-            match head.uri.path() {
+            let (answered, mut body) = (head.clone(), Box::pin(body));
+            let mut response = match head.uri.path() {
                 Directory::PATH => issuing.serve_directory(&head.method),
                 path if path == issuing.request_path => match objection(&head) {
                     None => {
                         issuing
-                            .issue(head, collect(body, Issuing::MAX_REQUEST).await.ok())
+                            .issue(head, collect(&mut body, Issuing::MAX_REQUEST).await.ok())
                             .await
                     }
                     Some(response) => response,
@@ -77,7 +79,9 @@ where
                     StatusCode::NOT_FOUND,
                     "Only the directory and the issuance resource exist.",
                 ),
-            }
+            };
+            LingeringClose::new().discard(&answered, body, response.headers_mut());
+            response
         }))
     }
 }

@@ -7,9 +7,10 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
+use tower_quota::LingeringClose;
 use tower_service::Service;
 
 use super::{AcceptedToken, Origin, OriginBody, outcome::TokenOutcome};
@@ -48,16 +49,23 @@ impl<S: Service<Request<B>>, B> OriginFuture<S, B> {
     }
 }
 
-impl<S: Service<Request<B>>, B> State<S, B> {
-    pub(super) fn rejected(outcome: TokenOutcome, request: &HeaderMap, origin: &Origin) -> Self {
+impl<S, B> State<S, B>
+where
+    S: Service<Request<B>>,
+    B: Body + Send + 'static,
+{
+    pub(super) fn rejected(outcome: TokenOutcome, request: Request<B>, origin: &Origin) -> Self {
+        let (head, body) = request.into_parts();
+        let mut response = origin.reject(outcome, &head.headers);
+        LingeringClose::new().discard(&head, body, response.headers_mut());
         Self::Rejected {
-            response: Some(origin.reject(outcome, request)),
+            response: Some(response),
         }
     }
 
     fn judged(outcome: TokenOutcome, mut service: S, mut request: Request<B>, origin: &Origin) -> Self {
         if outcome != TokenOutcome::Accepted {
-            return Self::rejected(outcome, request.headers(), origin);
+            return Self::rejected(outcome, request, origin);
         }
         origin.log.judged(&origin.policy, outcome.name());
         remove_token(request.headers_mut());
@@ -73,6 +81,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
 impl<S, B, R> Future for OriginFuture<S, B>
 where
     S: Service<Request<B>, Response = Response<R>>,
+    B: Body + Send + 'static,
     R: Body<Data = Bytes>,
 {
     type Output = Result<Response<OriginBody<R>>, S::Error>;

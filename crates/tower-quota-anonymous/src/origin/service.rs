@@ -58,6 +58,7 @@ impl<S> OriginService<S> {
 impl<S, B, R> Service<Request<B>> for OriginService<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone,
+    B: Body + Send + 'static,
     R: Body<Data = Bytes>,
 {
     type Response = Response<OriginBody<R>>;
@@ -83,7 +84,7 @@ where
             PreCheck::Rejected(outcome) => {
                 // The ready inner service may hold a permit; release it, because this request does not call it.
                 drop(take_ready(&mut self.inner));
-                State::rejected(outcome, &parts.headers, &origin)
+                State::rejected(outcome, Request::from_parts(parts, body), &origin)
             }
         };
         OriginFuture::new(origin, state)

@@ -169,11 +169,11 @@ type Sender = tower::util::BoxCloneSyncService<Request<()>, Response<()>, Infall
 
 /// The way to an origin.
 fn to_origin(layer: OriginLayer, seen: &Seen) -> Sender {
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let (service, seen) = (layer.layer(inner), seen.clone());
     Sender::new(service_fn(move |request: Request<()>| {
         seen.note(&request);
-        let response = service.clone().oneshot(request);
+        let response = service.clone().oneshot(request.map(|()| String::new()));
         async move { response.await.map(|response| response.map(drop)) }
     }))
 }
@@ -483,14 +483,14 @@ async fn where_tokens_are_optional_each_request_is_sent_once() {
         .clock(clock.clone())
         .build()
         .unwrap();
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let (service, own) = (tokens.layer(by_address.layer(inner)), seen.clone());
     let sender = Sender::new(service_fn(move |mut request: Request<()>| {
         own.note(&request);
         request
             .extensions_mut()
             .insert(PeerAddress(([192, 0, 2, 1], 80).into()));
-        let response = service.clone().oneshot(request);
+        let response = service.clone().oneshot(request.map(|()| String::new()));
         async move { response.await.map(|response| response.map(drop)) }
     }));
     let client = client(&issuer, &clock).build().unwrap().layer(sender);

@@ -48,7 +48,7 @@ pub(crate) fn challenged<B>(response: &Response<B>) -> TokenChallenge {
 }
 
 /// The request with a token.
-pub(crate) fn with_token(mut request: Request<()>, token: &Token) -> Request<()> {
+pub(crate) fn with_token(mut request: Request<String>, token: &Token) -> Request<String> {
     request
         .headers_mut()
         .append(header::AUTHORIZATION, token_to_header_value(token));

@@ -25,16 +25,19 @@ pub(crate) fn new_key() -> IssuerKey {
     IssuerKey::generate(Profile::P256).unwrap()
 }
 
-pub(crate) async fn send(layer: &OriginLayer, request: Request<()>) -> Response<Bytes> {
+pub(crate) async fn send(layer: &OriginLayer, request: Request<String>) -> Response<Bytes> {
     test_kit::send(layer, request).await
 }
 
 pub(crate) async fn status(layer: &OriginLayer, token: &Token) -> u16 {
-    send(layer, with_token(Request::new(()), token)).await.status().as_u16()
+    send(layer, with_token(Request::new(String::new()), token))
+        .await
+        .status()
+        .as_u16()
 }
 
 async fn challenge(layer: &OriginLayer) -> TokenChallenge {
-    challenged(&send(layer, Request::new(())).await)
+    challenged(&send(layer, Request::new(String::new())).await)
 }
 
 /// Tokens of one new credential.

@@ -750,7 +750,7 @@ async fn two_answers_to_one_request_are_worth_as_much_as_one_and_cannot_be_told_
         let scene = Scene::of(issuer, ration);
 
         let origin = instances::instance(&key, MemoryStore::new()).build().unwrap();
-        let challenge = challenged(&instances::send(&origin, http::Request::new(())).await);
+        let challenge = challenged(&instances::send(&origin, http::Request::new(String::new())).await);
         let request = CredentialRequest::new(key.public_key(), &challenge.request_context(&key.key_id())).unwrap();
         let mut credentials = Vec::new();
         for _ in 0..2 {

@@ -45,7 +45,7 @@ fn changing() -> (KeySet, [IssuerKey; 2]) {
 
 /// The public keys in the challenges of this moment.
 async fn shown(layer: &OriginLayer) -> Vec<Vec<u8>> {
-    let response = send(layer, Request::new(())).await;
+    let response = send(layer, Request::new(String::new())).await;
     let challenges = Challenge::from_headers(response.headers()).into_iter();
     challenges
         .map(|challenge| challenge.token_key().unwrap().to_vec())
@@ -89,12 +89,15 @@ async fn keys_are_replaced_while_an_origin_runs_and_tokens_of_a_key_pass_until_i
     let clock = Clock::manual(BORDER);
     let layer = origin(first, &clock).build().unwrap();
     // A service that was made before hears of it, too.
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let service = layer.layer(inner);
     let status = async |key: &IssuerKey, nonce| {
-        let challenge = challenged(&send(&layer, Request::new(())).await);
+        let challenge = challenged(&send(&layer, Request::new(String::new())).await);
         let token = holder::Issuer(key.clone()).holder(&challenge).token(&challenge, nonce);
-        let response = service.clone().oneshot(with_token(Request::new(()), &token)).await;
+        let response = service
+            .clone()
+            .oneshot(with_token(Request::new(String::new()), &token))
+            .await;
         response.unwrap().status().as_u16()
     };
     assert_eq!((status(&old, 0).await, status(&new, 0).await), (200, 401));
@@ -162,7 +165,7 @@ async fn a_client_goes_on_while_the_keys_of_its_issuer_and_origin_change() {
         let issuer = issuer.clone();
         service_fn(move |request: Request<Bytes>| issuer.clone().oneshot(request.map(Full::new)))
     };
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let client = TokenClientLayer::builder()
         .issuer(TrustedIssuer::new("issuer.example", to_issuer).origin("api.example"))
         .clock(clock.clone())
@@ -173,7 +176,7 @@ async fn a_client_goes_on_while_the_keys_of_its_issuer_and_origin_change() {
         let mut passed = 0;
         while let Ok(response) = client
             .clone()
-            .oneshot(Request::get("https://api.example/").body(()).unwrap())
+            .oneshot(Request::get("https://api.example/").body(String::new()).unwrap())
             .await
         {
             assert_eq!(response.status(), 200);

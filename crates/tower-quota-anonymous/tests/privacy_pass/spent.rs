@@ -52,17 +52,19 @@ impl Site {
         }
     }
 
-    async fn send(&self, instance: usize, request: Request<()>) -> Response<Bytes> {
+    async fn send(&self, instance: usize, request: Request<String>) -> Response<Bytes> {
         test_kit::send(&self.instances[instance], request).await
     }
 
     async fn status(&self, instance: usize, token: &Token) -> u16 {
-        let response = self.send(instance, with_token(Request::new(()), token)).await;
+        let response = self
+            .send(instance, with_token(Request::new(String::new()), token))
+            .await;
         response.status().as_u16()
     }
 
     async fn challenge(&self) -> TokenChallenge {
-        challenged(&self.send(0, Request::new(())).await)
+        challenged(&self.send(0, Request::new(String::new())).await)
     }
 
     /// Tokens of one credential for the window of this moment.
@@ -94,10 +96,10 @@ async fn what_one_instance_has_accepted_the_other_rejects() {
         .clock(site.clock.clone())
         .build()
         .unwrap();
-    let inner = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
     let replayed = again
         .layer(inner)
-        .oneshot(with_token(Request::new(()), &tokens[0]))
+        .oneshot(with_token(Request::new(String::new()), &tokens[0]))
         .await
         .unwrap();
     assert_eq!(replayed.status(), 429);
@@ -152,7 +154,7 @@ async fn without_its_store_a_closed_origin_answers_503() {
     let tokens = site.tokens(2).await;
     site.store.set(DOWN);
     for _ in 0..2 {
-        let response = site.send(0, with_token(Request::new(()), &tokens[0])).await;
+        let response = site.send(0, with_token(Request::new(String::new()), &tokens[0])).await;
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "1");
         let problem: serde_json::Value = serde_json::from_slice(response.body()).unwrap();

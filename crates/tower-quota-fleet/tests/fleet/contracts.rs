@@ -87,9 +87,12 @@ impl Instance {
             .tiers(Tiers::resolved())
             .decision_in_response();
         let layer = layer.build().unwrap();
-        let handler = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(String::new())));
+        let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
         let service = self.tiers.layer(layer.layer(handler));
-        let request = Request::builder().extension(Customer(customer)).body(()).unwrap();
+        let request = Request::builder()
+            .extension(Customer(customer))
+            .body(String::new())
+            .unwrap();
         let response = service.oneshot(request).await.unwrap();
         let decision = response.extensions().get::<Decision>().unwrap();
         decision.allowances().next().unwrap().policy().quota()

@@ -8,7 +8,7 @@ use crate::{
 
 fn request(content_type: &str) -> Parts {
     let request = Request::post("/").header(header::CONTENT_TYPE, content_type);
-    request.body(()).unwrap().into_parts().0
+    request.body(String::new()).unwrap().into_parts().0
 }
 
 fn field<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
