@@ -146,6 +146,18 @@ const OWN_KINDS: [&str; 8] = [
     "text",
 ];
 
+/// The beginning of readable keys: `scope:api`, or `scope:api/team` for a named key. No main key begins like a named
+/// key, because each part of a main key contains a colon.
+pub(crate) fn readable_scope(scope: &str, named: Option<&str>) -> String {
+    let mut text = "scope:".to_owned();
+    text.extend(percent_encode(scope.as_bytes(), ENCODED));
+    if let Some(name) = named {
+        text.push('/');
+        text.extend(percent_encode(name.as_bytes(), ENCODED));
+    }
+    text
+}
+
 /// The separators of the readable form, and the braces of a Redis hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
 
@@ -280,10 +292,10 @@ impl PartitionId {
     /// The value consists of the first twelve bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the
     /// context `tower-quota 2026-11-21 partition key in a field`. It cannot be used to find the partition in the store.
     ///
-    /// A client that knows the scope and the format of its key can compute the value before a request, to find out
-    /// which of its requests share a quota. For the same reason, others can identify the caller by trying candidates. A
-    /// [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set one if people could guess the data from
-    /// which keys are derived, such as addresses, names or user numbers.
+    /// A client that knows the scope, the [name](Scope::keyed_by) of a named key and the format of the key can compute
+    /// the value before a request, to find out which of its requests share a quota. For the same reason, others can
+    /// identify the caller by trying candidates. A [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set
+    /// one if people could guess the data from which keys are derived, such as addresses, names or user numbers.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -357,6 +369,7 @@ pub struct Scope([u8; 32]);
 
 impl Scope {
     const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
+    const NAMED_CONTEXT: &'static str = "tower-quota 2026-11-27 scope of a named key";
 
     /// Creates a scope.
     ///
@@ -372,7 +385,40 @@ impl Scope {
         Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
 
+    /// Returns the scope of a [named key](crate::LimiterBuilder::named_key) within this scope.
+    ///
+    /// Use it to find the partition of a team, for example, in Redis or in the [`pk`](PartitionId::shown_key) of a
+    /// response. To read or reset the quota of the team, use [`Limiter::keyed_by`](crate::Limiter::keyed_by). Each name
+    /// has a separate scope, so that equal values of different keys
+    /// [are different callers](crate::QuotaPolicy::keyed_by).
+    ///
+    /// ```
+    /// use tower_quota::{Scope, ToPartitionKey};
+    ///
+    /// let (api, red) = (Scope::new("api"), "red".to_partition_key());
+    /// // The partition of `limiter.keyed_by("team", "red")`, if the limiter has the scope `api`.
+    /// let team = api.keyed_by("team").partition(&red);
+    /// assert_eq!(team.to_string(), "315169fbe55b5f52de5061c444599a6c");
+    /// assert_eq!(team.shown_key(), [90, 154, 125, 255, 216, 220, 190, 253, 238, 78, 201, 66]);
+    /// // The partition of `limiter.caller("red")`.
+    /// assert_ne!(api.partition(&red), team);
+    /// ```
+    ///
+    /// The hash key of the new scope is derived with BLAKE3 from the hash key of this scope, followed by the name. The
+    /// context is `tower-quota 2026-11-27 scope of a named key`.
+    #[must_use]
+    pub fn keyed_by(&self, name: &str) -> Self {
+        // The hash key has a constant length, so no two names have the same material.
+        let material = [&self.0, name.as_bytes()].concat();
+        Self(blake3::derive_key(Self::NAMED_CONTEXT, &material))
+    }
+
     /// Returns the digest that identifies the caller `key` in stores.
+    ///
+    /// `key` is the main key of a limiter. For a named key, call this method on the scope from
+    /// [`keyed_by`](Self::keyed_by). A Redis key contains the digest as base64url without padding, after the
+    /// [prefix](crate::RedisStoreBuilder::key_prefix): the digest in the example of [`PartitionId`] becomes
+    /// `quota:{K5dCZ5_D0SsLOwf54YMT9w}`. Keys of sliding window logs and slots begin with this text.
     ///
     /// The digest is the first half of keyed BLAKE3 over the parts of the key. Each part is encoded as the length of
     /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. A custom kind that has
@@ -453,6 +499,30 @@ mod tests {
             let id = Scope::new("api").partition(&key.to_partition_key());
             assert_eq!(format!("{id:?}"), format!("PartitionId({digest})"));
         }
+    }
+
+    /// These digests must not change. The expected bytes come from another implementation of BLAKE3.
+    #[test]
+    fn named_keys_have_kept_their_digests() {
+        let user = PartitionKey::new("user", "alice").and(PartitionKey::new("route", "a"));
+        let vectors: [(&str, &dyn ToPartitionKey, &str); 5] = [
+            ("team", &"red", "315169fbe55b5f52de5061c444599a6c"),
+            ("team", &7_u64, "11c986e470b0054e04fb4cfb07e719e2"),
+            ("user", &7_u64, "b4b681548f8b94848014e212e9a44828"),
+            (
+                "address",
+                &Ipv4Addr::new(192, 0, 2, 1),
+                "5fb85ef582149045a403ba1b8e7d542c",
+            ),
+            ("ä b/c:d", &user, "b8569505d48f18a8321bf290d1b3d38f"),
+        ];
+        for (name, key, digest) in vectors {
+            let id = Scope::new("api").keyed_by(name).partition(&key.to_partition_key());
+            assert_eq!(id.to_string(), digest, "{name}");
+        }
+        let secret = Scope::with_digest_key("api", &[7; 32]).keyed_by("team");
+        let id = secret.partition(&"red".to_partition_key());
+        assert_eq!(id.to_string(), "3f301861337db4b31045cf5e88043bf0");
     }
 
     #[test]

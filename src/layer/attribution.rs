@@ -109,7 +109,7 @@ impl Extractors {
         }
         let keys = &limiter.0.keys;
         match self.extract(caller, named) {
-            Some(key) => Ok(Some(keys.holder(&key))),
+            Some(key) => Ok(Some(keys.holder(named, &key))),
             None => keys.missing(named, log),
         }
     }
@@ -117,7 +117,7 @@ impl Extractors {
     /// Unlike `attribute`, emits no event and updates no metric.
     pub(super) fn holder(&self, keys: &Keys, caller: &KeyedRequest<'_>, named: Option<usize>) -> Attributed {
         match self.extract(caller, named) {
-            Some(key) => Ok(Some(keys.holder(&key))),
+            Some(key) => Ok(Some(keys.holder(named, &key))),
             None => keys.without(named),
         }
     }

@@ -101,7 +101,11 @@ impl Limits {
         let keys = &self.limiter.0.keys;
         all.map(
             |(named, name)| match (self.keys.extract(caller, named), keys.without(named)) {
-                (Some(key), _) => format!("{name}: {}, partition {}", key.kinds(), keys.holder(&key).partition),
+                (Some(key), _) => format!(
+                    "{name}: {}, partition {}",
+                    key.kinds(),
+                    keys.holder(named, &key).partition
+                ),
                 (None, Ok(Some(shared))) => {
                     format!("{name}: missing; such requests share partition {}", shared.partition)
                 }

@@ -111,7 +111,8 @@ impl LimiterBuilder {
     ///
     /// Callers pass its value to [`Caller::keyed_by`](crate::Caller::keyed_by), and a layer
     /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. A single decision then covers several
-    /// partitions. Names must be unique and not empty.
+    /// partitions. Names must be unique and not empty. Equal values of different keys [are different
+    /// callers](QuotaPolicy::keyed_by).
     pub fn named_key(mut self, name: impl Into<String>) -> Self {
         self.keys.named.push(name.into());
         self
@@ -224,6 +225,7 @@ impl LimiterBuilder {
 
     /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`.
     ///
+    /// The key of a [named key](Self::named_key) also contains the name, as in `quota:{scope:api/team/text:red}`.
     /// Useful for debugging and for operators who search Redis by name. Anyone who can read Redis can then see the
     /// callers' names. Names that would make a key longer than 200 bytes remain digests. All instances need the same
     /// setting; after a change, every caller starts with a full quota. In-memory stores have no such keys. This setting

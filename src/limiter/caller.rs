@@ -55,7 +55,9 @@ pub struct Caller {
     /// Needed for the access list, which matches keys, not partitions.
     key: Option<PartitionKey>,
     main: Option<Holder>,
-    named: SmallVec<[(String, Holder); 1]>,
+    /// With the positions of the limiter's names.
+    named: SmallVec<[(usize, Holder); 1]>,
+    unknown_key: Option<String>,
     tier: Option<String>,
     quotas: Option<CallerQuotas>,
     cost: u64,
@@ -70,6 +72,7 @@ impl Caller {
             key,
             limiter,
             named: SmallVec::new(),
+            unknown_key: None,
             tier: None,
             quotas: None,
             cost: 1,
@@ -81,9 +84,14 @@ impl Caller {
     /// Adds a [named key](crate::LimiterBuilder::named_key), for policies that are
     /// [keyed by](crate::QuotaPolicy::keyed_by) it.
     pub fn keyed_by<K: ToPartitionKey + ?Sized>(mut self, name: &str, key: &K) -> Self {
-        let holder = self.limiter.keys.holder(&key.to_partition_key());
-        self.named.retain(|(other, _)| other != name);
-        self.named.push((name.to_owned(), holder));
+        match self.limiter.policies.keys().iter().position(|known| known == name) {
+            Some(index) => {
+                let holder = self.limiter.keys.holder(Some(index), &key.to_partition_key());
+                self.named.retain(|(other, _)| *other != index);
+                self.named.push((index, holder));
+            }
+            None => self.unknown_key = Some(name.to_owned()),
+        }
         self
     }
 
@@ -360,24 +368,21 @@ impl Caller {
         let Some(index) = key else {
             return self.main.as_ref();
         };
-        let name = self.limiter.policies.keys().get(index)?;
-        let named = self.named.iter().find(|(known, _)| known == name);
+        let named = self.named.iter().find(|(known, _)| *known == index);
         named.map(|(_, holder)| holder)
     }
 
     /// Includes keys that no policy uses.
-    pub(super) fn holders(&self) -> impl Iterator<Item = (Option<&str>, &Holder)> {
-        let named = self.named.iter().map(|(name, holder)| (Some(&**name), holder));
-        self.main.iter().map(|main| (None, main)).chain(named)
+    pub(super) fn holders(&self) -> impl Iterator<Item = &Holder> {
+        self.main.iter().chain(self.named.iter().map(|(_, holder)| holder))
     }
 
     fn check_names(&self) -> Result<(), LimiterError> {
-        let known = self.limiter.policies.keys();
-        match self.named.iter().find(|(name, _)| !known.contains(name)) {
+        match &self.unknown_key {
             None => Ok(()),
-            Some((name, _)) => Err(LimiterError::UnknownKey {
+            Some(name) => Err(LimiterError::UnknownKey {
                 name: name.clone(),
-                known: known.to_vec(),
+                known: self.limiter.policies.keys().to_vec(),
             }),
         }
     }

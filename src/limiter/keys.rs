@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::{
     decision::{Outcome, Plan},
     error::{ConfigError, ConfigErrorKind},
-    partition::{PartitionId, PartitionKey, Scope},
+    partition::{PartitionId, PartitionKey, Scope, readable_scope},
     policy::{MAX_NAME, PolicySet},
     sync::mutex::Mutex,
     telemetry::LayerTelemetry,
@@ -75,15 +75,16 @@ impl KeysSettings {
             }
         };
         self.check_names()?;
-        let names = [""].into_iter().chain(self.named.iter().map(|name| &**name));
+        let readable = |name| self.readable_keys.then(|| readable_scope(scope_name, name));
+        let named = self
+            .named
+            .iter()
+            .map(|name| KeyScope::new(scope.keyed_by(name), readable(Some(name))));
         Ok(Keys {
-            shared: names
-                .map(|name| scope.partition(&PartitionKey::own("no key", name.as_bytes())))
-                .collect(),
-            scope,
+            named: named.collect(),
+            main: KeyScope::new(scope, readable(None)),
             scope_name: scope_name.clone(),
             has_digest_key: self.digest_key.is_some(),
-            readable_keys: self.readable_keys,
             missing_key: self.missing_key,
             seen: SeenKinds::default(),
         })
@@ -101,14 +102,41 @@ impl KeysSettings {
 }
 
 pub(crate) struct Keys {
-    pub(super) scope: Scope,
     pub(super) scope_name: String,
-    /// Partitions of callers without a key: of the main key first, then of the named keys.
-    shared: Vec<PartitionId>,
+    main: KeyScope,
+    /// In the order of the names.
+    named: Vec<KeyScope>,
     pub(crate) has_digest_key: bool,
-    readable_keys: bool,
     missing_key: MissingKey,
     seen: SeenKinds,
+}
+
+/// The scope of the main key or of a named key. Equal values in different scopes are different callers.
+struct KeyScope {
+    scope: Scope,
+    /// The beginning of readable keys, if they are enabled.
+    readable: Option<String>,
+    /// The partition of callers without this key.
+    shared: PartitionId,
+}
+
+impl KeyScope {
+    fn new(scope: Scope, readable: Option<String>) -> Self {
+        Self {
+            shared: scope.partition(&PartitionKey::own("no key", b"")),
+            scope,
+            readable,
+        }
+    }
+
+    /// `scope:api/kind:value`, or `None` if keys are not readable or the text is too long.
+    fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
+        const MAX_LENGTH: usize = 200;
+
+        let scope = self.readable.as_ref()?;
+        let key = key.to_text(MAX_LENGTH.checked_sub(scope.len() + 1)?)?;
+        Some(format!("{scope}/{key}").into())
+    }
 }
 
 /// The kinds of main keys in the first requests. A kind that only `Limiter::caller` uses is probably a mistake.
@@ -180,7 +208,7 @@ impl Holder {
 impl Keys {
     /// Identifies the scope and the digest key: limiters with another scope or digest key have another partition.
     pub(crate) fn own_partition(&self) -> PartitionId {
-        self.shared[0]
+        self.main.shared
     }
 
     pub(crate) fn note(&self, key: &PartitionKey) {
@@ -192,7 +220,7 @@ impl Keys {
         if let Some(kind) = self.seen.other(key) {
             log.key_of_another_kind(&self.scope_name, &kind);
         }
-        self.holder(key)
+        self.holder(None, key)
     }
 
     /// Applies `MissingKey` to the main key, or to the named key at this position.
@@ -207,47 +235,36 @@ impl Keys {
             MissingKey::Allow => Ok(None),
             MissingKey::Reject => Err(Outcome::MissingKey),
             MissingKey::Share => Ok(Some(Holder {
-                partition: self.shared[named.map_or(0, |index| index + 1)],
+                partition: self.scope(named).shared,
                 label: None,
             })),
         }
     }
 
+    /// `named` is the position of a named key; `None` for the main key.
     #[inline]
-    pub(crate) fn holder(&self, key: &PartitionKey) -> Holder {
+    pub(crate) fn holder(&self, named: Option<usize>, key: &PartitionKey) -> Holder {
+        let scope = self.scope(named);
         Holder {
-            partition: self.scope.partition(key),
-            label: self.readable_keys.then(|| self.label(key)).flatten(),
+            partition: scope.scope.partition(key),
+            label: scope.label(key),
         }
     }
 
-    /// The partition in which a refund message is recorded, to detect duplicates.
-    pub(super) fn message<'a>(
-        &self,
-        keys: impl Iterator<Item = (Option<&'a str>, &'a Holder)>,
-        id: &str,
-    ) -> PartitionId {
-        let mut keys: SmallVec<[_; 2]> = keys.collect();
-        keys.sort_unstable_by_key(|(name, _)| *name);
-        let about = keys.into_iter().map(|(name, holder)| {
-            let about = PartitionKey::own("given back", &holder.partition.to_bytes());
-            let about = about.and(PartitionKey::new("id", id));
-            // Two keys may map to the same partition.
-            match name {
-                None => about,
-                Some(name) => about.and(PartitionKey::new("key", name)),
-            }
-        });
-        let about = about.reduce(PartitionKey::and);
-        let about = about.unwrap_or_else(|| PartitionKey::own("given back", &[]));
-        self.scope.partition(&about)
+    #[inline]
+    fn scope(&self, named: Option<usize>) -> &KeyScope {
+        named.map_or(&self.main, |index| &self.named[index])
     }
 
-    /// `scope/kind:value`, or `None` if the text is too long or not readable.
-    fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
-        const MAX_LENGTH: usize = 200;
-
-        let scope = PartitionKey::new("scope", &self.scope_name).and(key.clone());
-        scope.to_text(MAX_LENGTH).map(Arc::from)
+    /// The partition in which a refund message is recorded, to detect duplicates.
+    pub(super) fn message<'a>(&self, holders: impl Iterator<Item = &'a Holder>, id: &str) -> PartitionId {
+        let mut partitions: SmallVec<[_; 2]> = holders.map(|holder| holder.partition).collect();
+        partitions.sort_unstable();
+        let about = partitions
+            .into_iter()
+            .map(|partition| PartitionKey::own("given back", &partition.to_bytes()));
+        self.main
+            .scope
+            .partition(&about.fold(PartitionKey::new("id", id), PartitionKey::and))
     }
 }

@@ -49,7 +49,8 @@ impl Limiter {
 
     /// Returns a handle for a caller identified only by a [named key](LimiterBuilder::named_key).
     ///
-    /// For example, support staff can inspect or reset the quota of a team or an address.
+    /// For example, support staff can inspect or reset the quota of a team or an address. `caller("red")` does not
+    /// reach team `red`: see [`QuotaPolicy::keyed_by`](crate::QuotaPolicy::keyed_by).
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};

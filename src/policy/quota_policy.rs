@@ -469,6 +469,33 @@ impl QuotaPolicy {
     ///
     /// Use this to limit each address as well as each user, for example, or all callers together. `build()` rejects an
     /// unknown name.
+    ///
+    /// # Separate and shared counts
+    ///
+    /// A named key never shares counts with the main key or with a key of another name, even if their values are equal:
+    /// user 7 and team 7 are different callers. [`reset`](crate::Caller::reset) and [`refund`](crate::Caller::refund)
+    /// of one do not affect the other. Layers and limiters with the same scope and store share the counts of keys with
+    /// the same name. Therefore, to share the counts of addresses between two layers, make the address a named key in
+    /// both. A layer that limits only by address also needs a main key, which its policies do not use.
+    ///
+    /// ```
+    /// use std::net::Ipv4Addr;
+    /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// let (store, address) = (MemoryStore::new(), Ipv4Addr::new(192, 0, 2, 1));
+    /// let builder = || Limiter::builder(store.clone()).scope("api");
+    /// let of_address = QuotaPolicy::per_hour("address", 100).keyed_by("address");
+    /// let pages = builder().named_key("address").policy(of_address.clone()).build()?;
+    /// let of_user = QuotaPolicy::per_hour("user", 10);
+    /// let calls = builder().named_key("address").policy(of_user).policy(of_address).build()?;
+    ///
+    /// pages.keyed_by("address", &address).check().await;
+    /// let decision = calls.caller("alice").keyed_by("address", &address).check().await;
+    /// assert!(decision.allowances().map(|policy| policy.remaining()).eq([9, 98]));
+    /// # Ok(()) });
+    /// ```
     #[must_use]
     pub fn keyed_by(mut self, key: impl Into<Cow<'static, str>>) -> Self {
         self.key = Some(key.into());

@@ -180,7 +180,7 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
     request.headers_mut().insert("x-team", "red".parse().unwrap());
     request.extensions_mut().insert(CallerQuotas::new().quota("minute", 8));
     let request = parts(request);
-    let scope = tower_quota::Scope::new("test");
+    let scope = tower_quota::Scope::new("test").keyed_by("team");
     let digest = scope.partition(&key::header("x-team").extract(&request).unwrap());
     assert_eq!(
         line(&layer, &request, "key \"team\""),

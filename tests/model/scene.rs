@@ -100,7 +100,7 @@ fn team(team: u8) -> PartitionKey {
 fn partition(holder: Holder) -> Option<PartitionId> {
     match holder {
         Holder::User(limiter, caller) => Some(Scope::new(SCOPES[limiter]).partition(&user(caller?))),
-        Holder::Team(limiter, number) => Some(Scope::new(SCOPES[limiter]).partition(&team(number))),
+        Holder::Team(limiter, number) => Some(Scope::new(SCOPES[limiter]).keyed_by("team").partition(&team(number))),
     }
 }
 

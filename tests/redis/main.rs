@@ -15,6 +15,7 @@ mod lockouts;
 mod longest_call;
 mod maxima;
 mod model;
+mod named_keys;
 mod partitions;
 mod prefetch;
 mod questions;

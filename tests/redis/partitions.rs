@@ -347,7 +347,7 @@ async fn operators_can_have_keys_that_they_can_read() {
     assert_eq!(
         names,
         [
-            "quota:{scope:api%20v1/address:192.0.2.7}:slots",
+            "quota:{scope:api%20v1/address/address:192.0.2.7}:slots",
             "quota:{scope:api%20v1/x-user-id:alice}",
             "quota:{scope:api%20v1/x-user-id:alice}:log",
         ]

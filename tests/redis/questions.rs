@@ -386,7 +386,7 @@ async fn nothing_is_given_back_where_nothing_counts_the_caller() {
     }
 }
 
-/// The main key and a named one may lead to the same caller: an address that is limited by itself, too.
+/// The main key and a named one of the same value: an address that is limited by itself, too.
 #[tokio::test]
 async fn one_message_gives_back_by_each_key_that_leads_to_a_caller() {
     let clock = Clock::manual(START);

@@ -4,7 +4,7 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 
 use http::Uri;
 use tower_quota::{
-    Direction, EmitWhen, Outcome, PartitionKey, RateCap, Scope,
+    Direction, EmitWhen, Outcome, PartitionId, PartitionKey, RateCap, Scope,
     fields::{Hints, LimitHint, PolicyHint},
 };
 
@@ -334,9 +334,12 @@ async fn policies_of_several_partitions_show_each_its_own_key() {
             .unwrap();
         let answer = send(&layer, request, ok()).await;
         let scope = Scope::new("fields");
-        let keys = [("x-user-id", "alice"), ("x-route", "books")]
-            .map(|(kind, value)| scope.partition(&PartitionKey::new(kind, value)).shown_key().to_vec());
-        let expected = [Some(&*keys[0]), Some(&*keys[1]), None];
+        let (user, route) = (
+            PartitionKey::new("x-user-id", "alice"),
+            PartitionKey::new("x-route", "books"),
+        );
+        let keys = [scope.partition(&user), scope.keyed_by("route").partition(&route)].map(PartitionId::shown_key);
+        let expected = [Some(&keys[0][..]), Some(&keys[1][..]), None];
         let hints = Hints::read(answer.headers());
         let limits: Vec<_> = hints.limits().iter().map(LimitHint::partition_key).collect();
         assert_eq!(limits, expected);
