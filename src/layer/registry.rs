@@ -26,6 +26,7 @@ pub(super) struct RegisteredLayer {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Numbers {
     key: &'static str,
+    key_name: Option<String>,
     id: u32,
     quota: u64,
     window: Option<Duration>,
@@ -38,6 +39,7 @@ impl Numbers {
         let (id, policy) = (policy.id(), policy.policy());
         Self {
             key,
+            key_name: policy.key_name().map(str::to_owned),
             id,
             quota: policy.quota(),
             window: policy.window(),
@@ -47,7 +49,7 @@ impl Numbers {
     }
 
     fn shares_units_with(&self, other: &Self) -> bool {
-        (self.key, self.id) == (other.key, other.id)
+        (self.key, &self.key_name, self.id) == (other.key, &other.key_name, other.id)
     }
 }
 

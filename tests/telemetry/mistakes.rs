@@ -622,6 +622,24 @@ fn one_scope_and_policy_name_with_two_quotas_on_one_store_is_told_when_the_secon
     assert_eq!(layer(store, "api", hour(12)).1, NOTHING);
 }
 
+/// Equal values of the main key and of named keys are different callers.
+#[test]
+fn policies_of_one_name_by_different_keys_are_no_two_quotas() {
+    let store = MemoryStore::new();
+    let user = || key::header("x-user-id");
+    let builder = || RateLimitLayer::builder(store.clone()).scope("api").key(user());
+    let by = |name: &'static str, quota| {
+        let builder = builder().named_key(name, user());
+        builder.policy(QuotaPolicy::per_hour("hour", quota).keyed_by(name))
+    };
+    let mut layers = Vec::new();
+    let mut lines_of = |builder: RateLimitLayerBuilder| lines_while(|| layers.push(builder.build().unwrap()));
+    assert_eq!(lines_of(builder().policy(QuotaPolicy::per_hour("hour", 10))), NOTHING);
+    assert_eq!(lines_of(by("user", 11)), NOTHING);
+    assert_eq!(lines_of(by("account", 12)), NOTHING);
+    assert_told(&lines_of(by("user", 13)), "two-quotas", &["scope=api", "policy=hour"]);
+}
+
 /// As after a move from a store in each process to one for all.
 #[test]
 fn limiters_of_one_scope_and_store_with_the_same_numbers_are_said_once_to_count_together() {
