@@ -146,7 +146,8 @@ impl<R> ClientLayerBuilder<R> {
     /// Lengthens each wait by a random fraction of up to `percent` percent, 0 to 100. Default: 10.
     ///
     /// Jitter spreads the requests that the clients of a server send after a wait. The requests of this client to one
-    /// origin share the same jitter. Waits do not exceed [`Caps::max_wait`].
+    /// origin share the same jitter. Waits do not exceed [`Caps::max_wait`]. A wait that reaches this cap is shortened
+    /// instead: with 10 percent and a cap of 600 seconds, it lasts between 545 and 600 seconds.
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.config.jitter_percent = percent;
         self

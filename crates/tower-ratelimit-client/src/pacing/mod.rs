@@ -296,6 +296,8 @@ impl Pacing {
     const MAX_ITEMS: usize = 32;
     /// The time for which a probe without a response delays other requests.
     const PATIENCE: Duration = Duration::from_secs(5);
+    /// The shortest wait after a rejection.
+    const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
     /// Creates a `Pacing` without known limits.
     ///
@@ -320,7 +322,8 @@ impl Pacing {
     /// Lengthens each wait by a random fraction of up to `percent` percent. Default: 0.
     ///
     /// Jitter spreads the requests that the clients of a server send after a wait. Values above 100 are treated as 100.
-    /// Waits do not exceed [`Caps::max_wait`].
+    /// Waits do not exceed [`Caps::max_wait`]. A wait that reaches this cap is shortened instead: with 10 percent and a
+    /// cap of 600 seconds, it lasts between 545 and 600 seconds.
     #[must_use]
     pub fn with_jitter(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
@@ -536,15 +539,22 @@ impl Pacing {
         }
     }
 
+    /// Returns a random time of at least `wait`, up to the cap, or if `wait` reaches the cap, shortly before the cap.
     fn jittered(&self, wait: Duration) -> Duration {
+        let cap = self.caps.max_wait();
+        let wait = wait.min(cap);
         if self.jitter_percent == 0 {
             return wait;
         }
+        let part = f64::from(self.jitter_percent) / 100.0;
+        let latest = (wait + wait.mul_f64(part)).min(cap);
+        let earliest = match wait < cap {
+            true => wait,
+            false => cap.div_f64(1.0 + part).max(Self::SHORTEST_WAIT),
+        };
         // Each `RandomState` has different keys, which is random enough for jitter.
         let random = RandomState::new().hash_one(()) as f64 / u64::MAX as f64;
-        let part = f64::from(self.jitter_percent) / 100.0 * random;
-        wait.saturating_add(wait.mul_f64(part))
-            .min(self.caps.max_wait().max(wait))
+        (earliest + (latest - earliest).mul_f64(random)).min(cap)
     }
 }
 

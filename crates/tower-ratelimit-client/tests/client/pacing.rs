@@ -535,9 +535,40 @@ fn jitter_only_adds() {
         waits[0] >= seconds(100) && waits[waits.len() - 1] <= seconds(110),
         "{waits:?}"
     );
-    let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::default()).with_jitter(100));
-    scene.exchange(0, &["retry-after: 1000"]);
-    assert_eq!(scene.wait(0).until(), at(600));
+}
+
+/// I6: clients whose wait is capped at the same time differ, too.
+#[test]
+fn jitter_spreads_clients_even_where_their_wait_is_the_longest_one() {
+    let caps = Caps::new(seconds(100), 100).unwrap();
+    let waits = |percent, lines: &[&str]| {
+        let wait = |_| {
+            let mut scene = Scene(Pacing::new(Strategy::Greedy, caps).with_jitter(percent));
+            scene.exchange(0, lines);
+            scene.wait(0).until() - at(0)
+        };
+        let mut waits: Vec<Duration> = (0..200).map(wait).collect();
+        waits.sort_unstable();
+        waits
+    };
+    for lines in [
+        &["retry-after: 100"][..],
+        &["retry-after: 86400"],
+        &[r#"ratelimit: "a";r=0;t=100"#],
+    ] {
+        for (percent, earliest) in [(10, 90), (25, 80), (100, 50)] {
+            let waits = waits(percent, lines);
+            assert!(waits[0] >= seconds(earliest), "{lines:?} {waits:?}");
+            assert!(waits[199] <= seconds(100), "{lines:?} {waits:?}");
+            let width = seconds(100) - seconds(earliest);
+            assert!(waits[199] - waits[0] > width / 2, "{lines:?} {waits:?}");
+        }
+        assert_eq!(waits(0, lines)[0], seconds(100));
+    }
+    // A shorter wait is only lengthened, and clients differ as far as there is room.
+    let waits = waits(100, &["retry-after: 90"]);
+    assert!(waits[0] >= seconds(90) && waits[199] <= seconds(100));
+    assert!(waits[199] - waits[0] > seconds(5), "{waits:?}");
 }
 
 /// F4: a trial request that was not sent has used nothing, so nothing is refunded.
