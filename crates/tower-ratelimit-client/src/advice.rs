@@ -5,7 +5,10 @@ use http::{
     header::{AGE, DATE},
 };
 
-use super::{Caps, Limit, Profile, profile::number};
+use super::{
+    Caps, Limit, Profile,
+    time::{Clock, number},
+};
 use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 
 /// The arrival time of a response and the duration of its exchange.
@@ -75,8 +78,14 @@ pub struct Exchange {
 /// - `Retry-After`, if it concerns a single resource, such as the result of a job. The field applies to the server in
 ///   responses with a 4xx or 5xx status, with `RateLimit` fields, or with gRPC status 8 or 14.
 ///
-/// A date in `Retry-After` is compared with the `Date` of the response, because the server's clock sets both. Without
-/// `Date`, it is compared with the local clock.
+/// # What is read leniently
+///
+/// - Seconds in `Retry-After` may have a fraction, which is rounded up.
+/// - `Retry-After` and the reset of an unnamed limit (drafts 03 to 07) may be Unix times. Numbers from 10⁹ are seconds,
+///   and numbers from 10¹² are milliseconds. A reset more than a day before or 366 days after the response is malformed.
+///
+/// Dates and Unix times are compared with the `Date` of the response, because the server's clock sets both. Without
+/// `Date`, they are compared with the local clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
     limits: Vec<Limit>,
@@ -98,23 +107,25 @@ impl Advice {
     /// [`limits`](Self::limits) returns the limits of the drafts first, followed by those of the profile.
     pub fn read_as(profile: Profile, status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         let hints = Hints::read(headers);
-        let age = Ages::of(headers, exchange, caps);
+        let ages = Ages::of(headers, exchange, caps);
         let (mut limits, mut ignored, mut usual_wait) = (Vec::new(), hints.ignored().to_vec(), None);
-        if !age.is_from_a_cache {
-            let (of_profile, errors) = profile.read(headers, age.now);
+        if !ages.is_from_a_cache {
+            let (of_profile, errors) = profile.read(headers, &ages.clock);
             usual_wait = profile.usual_wait(status, &of_profile);
-            let all = hints.limits().iter().map(|hint| limit_of(hint, hints.policies()));
-            limits.extend(all.chain(of_profile).map(|limit| limit.capped(age.on_the_way, caps)));
+            limits = limits_of(&hints, &ages.clock, &mut ignored);
+            limits.extend(of_profile);
             ignored.extend(errors);
         }
         let counts = is_about_the_server(status, headers) || !limits.is_empty();
-        let retry_after = hints.retry_after().filter(|_| counts).map(|retry_after| {
-            let wait = retry_after.wait(age.now);
-            wait.saturating_sub(age.in_caches.saturating_add(age.on_the_way))
-        });
+        let retry_after = ages.clock.retry_after(hints.retry_after(), headers);
+        if retry_after.is_some() {
+            ignored.retain(|error| error.field() != "Retry-After");
+        }
+        let left_of = |wait| ages.clock.left_of(wait).saturating_sub(ages.in_caches);
+        let retry_after = retry_after.filter(|_| counts).map(left_of);
         Self {
-            dialect: hints.dialect().filter(|_| !age.is_from_a_cache),
-            limits,
+            dialect: hints.dialect().filter(|_| !ages.is_from_a_cache),
+            limits: limits.into_iter().map(|limit| limit.capped(caps)).collect(),
             retry_after: retry_after.or(usual_wait).map(|wait| wait.min(caps.max_wait())),
             ignored,
         }
@@ -148,7 +159,33 @@ impl Advice {
     }
 }
 
-fn limit_of(hint: &LimitHint, policies: &[PolicyHint]) -> Limit {
+/// Servers also send Unix times in the fields of drafts 03 to 07, whose limits have no names.
+fn limits_of(hints: &Hints, clock: &Clock, ignored: &mut Vec<FieldError>) -> Vec<Limit> {
+    let mut limits = Vec::new();
+    for (index, hint) in hints.limits().iter().enumerate() {
+        let reset = hint.reset();
+        let wait = match hint.name() {
+            Some(_) => reset.map(|reset| clock.left_of(reset)),
+            None => reset.and_then(|reset| clock.wait_of(reset)),
+        };
+        if reset.is_some() && wait.is_none() {
+            // Only the dictionary of draft-07 is malformed as a whole.
+            let is_dictionary = index == 0 && hints.dialect() == Some(Dialect::Draft07);
+            let field = if is_dictionary { "RateLimit" } else { "RateLimit-Reset" };
+            ignored.push(FieldError::malformed(
+                field,
+                "the reset is neither a delay nor a current Unix time",
+            ));
+            if is_dictionary {
+                continue;
+            }
+        }
+        limits.push(limit_of(hint, hints.policies(), wait));
+    }
+    limits
+}
+
+fn limit_of(hint: &LimitHint, policies: &[PolicyHint], reset: Option<Duration>) -> Limit {
     let policy = policy_of(hint, policies);
     Limit {
         name: hint.name().map(Into::into),
@@ -156,7 +193,7 @@ fn limit_of(hint: &LimitHint, policies: &[PolicyHint]) -> Limit {
         unit: policy.map(|policy| policy.unit().clone()),
         quota: hint.quota().or(policy.map(PolicyHint::quota)),
         remaining: hint.remaining(),
-        reset: hint.reset(),
+        reset,
     }
 }
 
@@ -171,10 +208,8 @@ fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a Po
 }
 
 struct Ages {
-    /// The time of the response according to the server's clock, or without `Date`, the local clock.
-    now: SystemTime,
+    clock: Clock,
     in_caches: Duration,
-    on_the_way: Duration,
     is_from_a_cache: bool,
 }
 
@@ -185,16 +220,18 @@ impl Ages {
         let in_caches = text(AGE).and_then(|age| number(age.trim_ascii()));
         let in_caches = Duration::from_secs(in_caches.unwrap_or_default());
         let mut ages = Self {
-            now: date.unwrap_or(exchange.received),
+            clock: Clock {
+                now: date.unwrap_or(exchange.received),
+                in_transit: Duration::ZERO,
+            },
             in_caches,
-            on_the_way: Duration::ZERO,
             is_from_a_cache: !in_caches.is_zero(),
         };
         if let Some(date) = date.filter(|_| caps.trusts_dates()) {
             let apparent = exchange.received.duration_since(date).unwrap_or_default();
             // `Date` has a resolution of one second, so a new response can seem to be one second old.
             ages.is_from_a_cache |= apparent > exchange.elapsed.saturating_add(Duration::from_secs(1));
-            ages.on_the_way = apparent.min(exchange.elapsed);
+            ages.clock.in_transit = apparent.min(exchange.elapsed);
         }
         ages
     }

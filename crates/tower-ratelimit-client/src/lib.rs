@@ -175,6 +175,7 @@ mod profile;
 mod ready;
 mod retry;
 mod service;
+mod time;
 
 pub use self::{
     advice::{Advice, Exchange},

@@ -76,12 +76,11 @@ impl Limit {
         self.reset
     }
 
-    pub(super) fn capped(mut self, on_the_way: Duration, caps: &Caps) -> Self {
+    pub(super) fn capped(mut self, caps: &Caps) -> Self {
         let cap = |units: u64| units.min(caps.max_units());
         self.quota = self.quota.map(cap);
         self.remaining = self.remaining.map(cap);
-        let left = |reset: Duration| reset.saturating_sub(on_the_way).min(caps.max_wait());
-        self.reset = self.reset.map(left);
+        self.reset = self.reset.map(|reset| reset.min(caps.max_wait()));
         self
     }
 }

@@ -1,12 +1,14 @@
 mod of_origins;
-mod time;
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::{HeaderMap, StatusCode};
 
 pub(super) use self::of_origins::Profiles;
-use super::Limit;
+use super::{
+    Limit,
+    time::{self, Clock, number},
+};
 use ratelimit_fields::{FieldError, Unit};
 
 /// The nonstandard rate-limit fields of a service.
@@ -115,22 +117,21 @@ impl Profile {
     /// The wait that GitHub recommends after a secondary rate limit.
     const SECONDARY_WAIT: Duration = Duration::from_secs(60);
 
-    /// Parses a response created at `now`.
-    pub(super) fn read(self, headers: &HeaderMap, now: SystemTime) -> (Vec<Limit>, Vec<FieldError>) {
+    pub(super) fn read(self, headers: &HeaderMap, clock: &Clock) -> (Vec<Limit>, Vec<FieldError>) {
         let mut reader = Reader {
             headers,
             limits: Vec::new(),
             ignored: Vec::new(),
         };
-        let until = |moment: SystemTime| moment.duration_since(now).unwrap_or_default();
-        let unix_time = |text: &str| time::unix_time(text).map(until);
-        let rfc3339 = |text: &str| time::rfc3339(text).map(until);
+        let unix_time = |text: &str| clock.until(time::unix_time(text)?);
+        let rfc3339 = |text: &str| clock.until(time::rfc3339(text)?);
+        let duration = |text: &str| time::duration(text).map(|delay| clock.left_of(delay));
         match self {
             Self::Standard => {}
             Self::GitHub => reader.read(resource(headers), Unit::Requests, &X_RATE_LIMIT, unix_time),
-            Self::XRateLimitSeconds => reader.read(None, Unit::Requests, &X_RATE_LIMIT, time::duration),
+            Self::XRateLimitSeconds => reader.read(None, Unit::Requests, &X_RATE_LIMIT, duration),
             Self::XRateLimitUnixTime => reader.read(None, Unit::Requests, &X_RATE_LIMIT, unix_time),
-            Self::OpenAi => reader.read_all(&OPEN_AI, time::duration),
+            Self::OpenAi => reader.read_all(&OPEN_AI, duration),
             Self::Anthropic => reader.read_all(&ANTHROPIC, rfc3339),
         }
         (reader.limits, reader.ignored)
@@ -198,10 +199,4 @@ impl Reader<'_> {
         }
         value
     }
-}
-
-/// Saturates at `u64::MAX`.
-pub(super) fn number(text: &str) -> Option<u64> {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }

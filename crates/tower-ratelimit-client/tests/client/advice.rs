@@ -1,6 +1,7 @@
 //! The advice of a response, and how much of it is trusted.
 
-use ratelimit_fields::{Dialect, Unit};
+use http::HeaderValue;
+use ratelimit_fields::{Dialect, RetryAfter, Unit};
 
 use super::*;
 
@@ -50,6 +51,150 @@ fn retry_after_is_read_as_seconds_and_as_a_date() {
     assert_eq!(wait(&["retry-after: 1", "retry-after: 60"]), Some(seconds(60)));
     // By the server's clock, the date is the later of the two.
     assert_eq!(wait(&["retry-after: 1", date, until]), Some(seconds(5)));
+}
+
+/// F9: several servers send them.
+#[test]
+fn a_fraction_in_retry_after_is_rounded_up_by_the_client_alone() {
+    let wait = |lines: &[&str]| advice_of(429, lines).retry_after();
+    for (line, expected) in [
+        ("retry-after: 299.997", 300),
+        ("retry-after: 292.052427053", 293),
+        ("retry-after: 0.493", 1),
+        ("retry-after: 0.0000000000000000001", 1),
+        ("retry-after: 2.0", 2),
+        ("retry-after: 0.0", 0),
+        ("retry-after: 99999999999999999999.5", 600),
+    ] {
+        assert_eq!(wait(&[line]), Some(seconds(expected)), "{line}");
+        assert!(advice_of(429, &[line]).ignored().is_empty(), "{line}");
+        assert!(RetryAfter::parse([line.trim_start_matches("retry-after: ")]).is_err());
+    }
+    for line in [
+        "1.", ".5", "1.5.2", "1e3", "-1.5", "+1.5", "1,5", "1.5s", "inf", "NaN", "0x1.8", "1 .5", "１.5",
+    ] {
+        let mut headers = HeaderMap::new();
+        headers.insert("retry-after", HeaderValue::from_bytes(line.as_bytes()).unwrap());
+        let advice = Advice::read(
+            StatusCode::TOO_MANY_REQUESTS,
+            &headers,
+            exchange(0, 0),
+            &Caps::default(),
+        );
+        assert_eq!(advice.retry_after(), None, "{line}");
+        assert_eq!(advice.ignored()[0].field(), "Retry-After");
+    }
+    assert_eq!(wait(&["retry-after: 1.5", "retry-after: 60"]), Some(seconds(60)));
+    assert_eq!(
+        wait(&["retry-after: 1.5", "retry-after: Tue, 14 Nov 2023 22:13:30 GMT"]),
+        Some(seconds(10))
+    );
+    assert_eq!(wait(&["retry-after: 1.5", "retry-after: soon"]), None);
+}
+
+/// Moneybird and others send a Unix time. Any other large number is a number of seconds.
+#[test]
+fn a_retry_after_that_is_a_unix_time_lasts_until_then() {
+    let wait = |line: &str| advice_of(429, &["date: Tue, 14 Nov 2023 22:13:00 GMT", line]).retry_after();
+    for (line, expected) in [
+        ("retry-after: 1700000030", 50),
+        ("retry-after: 1700000030000", 50),
+        ("retry-after: 1699999979", 0),
+        ("retry-after: 1600000000", 600),
+        ("retry-after: 1800000000", 600),
+        ("retry-after: 999999999", 600),
+    ] {
+        assert_eq!(wait(line), Some(seconds(expected)), "{line}");
+    }
+}
+
+/// The dictionary of draft-07, and the fields of the drafts before.
+fn unnamed(reset: &str) -> [Vec<String>; 2] {
+    [
+        vec![
+            "ratelimit-limit: 9".to_owned(),
+            "ratelimit-remaining: 0".to_owned(),
+            format!("ratelimit-reset: {reset}"),
+        ],
+        vec![format!("ratelimit: limit=9, remaining=0, reset={reset}")],
+    ]
+}
+
+fn read(lines: &[String], date: Option<&str>) -> Advice {
+    let lines: Vec<&str> = lines.iter().map(String::as_str).chain(date).collect();
+    advice_of(429, &lines)
+}
+
+/// GitLab and others send Unix times in the fields of the drafts.
+#[test]
+fn a_reset_that_is_a_unix_time_lasts_until_then() {
+    const DATE: &str = "date: Tue, 14 Nov 2023 22:13:00 GMT"; // 1,699,999,980
+    for (reset, expected) in [
+        ("1700000030", Duration::from_secs(50)),
+        ("1700000030500", Duration::from_millis(50_500)),
+        ("1699999980", Duration::ZERO),
+        ("1699999979", Duration::ZERO),
+        ("1699913580", Duration::ZERO),           // a day earlier
+        ("1731622380", Duration::from_secs(600)), // 366 days later
+        ("999999999", Duration::from_secs(600)),  // seconds
+    ] {
+        for lines in unnamed(reset) {
+            let advice = read(&lines, Some(DATE));
+            assert_eq!(advice.limits()[0].reset(), Some(expected), "{lines:?}");
+            assert!(advice.ignored().is_empty());
+        }
+    }
+    // Without a `Date`, the local clock has to do.
+    for lines in unnamed("1700000030") {
+        assert_eq!(read(&lines, None).limits()[0].reset(), Some(seconds(30)));
+    }
+}
+
+#[test]
+fn a_reset_that_is_a_time_of_another_year_is_malformed() {
+    const DATE: &str = "date: Tue, 14 Nov 2023 22:13:00 GMT";
+    for reset in [
+        "1000000000",
+        "1699913579",
+        "1731622381",
+        "1699913579999",
+        "1731622380001",
+        "999999999999",
+        "999999999999999",
+    ] {
+        let [fields, dictionary] = unnamed(reset).map(|lines| read(&lines, Some(DATE)));
+        assert_eq!(
+            (fields.limits()[0].remaining(), fields.limits()[0].reset()),
+            (Some(0), None),
+            "{reset}"
+        );
+        assert_eq!(fields.ignored()[0].field(), "RateLimit-Reset");
+        assert_eq!(
+            (dictionary.limits(), dictionary.ignored()[0].field()),
+            (&[][..], "RateLimit"),
+            "{reset}"
+        );
+    }
+}
+
+/// Draft-11 defines `t` as a number of seconds, which may be large.
+#[test]
+fn a_large_t_of_a_named_limit_is_a_number_of_seconds() {
+    for field in [r#"ratelimit: "a";r=0;t=1700000030"#, "ratelimit: a;r=0;t=1700000030"] {
+        let advice = advice_of(429, &[field]);
+        assert_eq!(advice.limits()[0].reset(), Some(seconds(600)), "{field}");
+        assert!(advice.ignored().is_empty());
+    }
+}
+
+/// `Date` and the reset are times of the same clock, so transit does not shorten their difference.
+#[test]
+fn nothing_is_subtracted_from_a_time() {
+    let fields = |reset| headers(&["date: Tue, 14 Nov 2023 22:13:20 GMT", "ratelimit-remaining: 0", reset]);
+    let caps = Caps::default().trust_dates(true);
+    let reset = |reset| Advice::read(StatusCode::OK, &fields(reset), exchange(2, 2), &caps).limits()[0].reset();
+    assert_eq!(reset("ratelimit-reset: 30"), Some(seconds(28)));
+    assert_eq!(reset("ratelimit-reset: 1700000030"), Some(seconds(30)));
 }
 
 /// F12, F13, I7, J23: in every field.

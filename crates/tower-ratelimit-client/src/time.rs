@@ -1,10 +1,92 @@
-//! Time formats that are used by services, but not by the drafts.
+//! Times of responses, and time formats that are used by services, but not by the drafts.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{HeaderMap, HeaderValue, header::RETRY_AFTER};
+use ratelimit_fields::RetryAfter;
 
 const MAX_LENGTH: usize = 64;
 
 const NANOS: u128 = 1_000_000_000;
+
+/// The time of a response.
+pub(super) struct Clock {
+    /// According to the server's clock, or without `Date`, the local clock.
+    pub(super) now: SystemTime,
+    pub(super) in_transit: Duration,
+}
+
+impl Clock {
+    const FARTHEST_PAST: Duration = Duration::from_secs(86_400);
+    const FARTHEST_FUTURE: Duration = Duration::from_secs(366 * 86_400);
+
+    /// Returns the remaining time of a delay that began with the response.
+    pub(super) fn left_of(&self, delay: Duration) -> Duration {
+        delay.saturating_sub(self.in_transit)
+    }
+
+    /// Returns `None` for a time so far away that it cannot be a reset. Transit is not subtracted, because the server's
+    /// clock sets both times.
+    pub(super) fn until(&self, moment: SystemTime) -> Option<Duration> {
+        match moment.duration_since(self.now) {
+            Ok(wait) => (wait <= Self::FARTHEST_FUTURE).then_some(wait),
+            Err(past) => (past.duration() <= Self::FARTHEST_PAST).then_some(Duration::ZERO),
+        }
+    }
+
+    /// Returns the wait of a number: a delay in seconds, or a Unix time.
+    pub(super) fn wait_of(&self, number: Duration) -> Option<Duration> {
+        match unix_time_of(number) {
+            Some(moment) => self.until(moment),
+            None => Some(self.left_of(number)),
+        }
+    }
+
+    /// Parses `Retry-After`, in which some servers send fractions of a second or Unix times.
+    pub(super) fn retry_after(&self, strict: Option<RetryAfter>, headers: &HeaderMap) -> Option<Duration> {
+        let Some(field) = strict else {
+            return fractional_retry_after(headers, self.now);
+        };
+        let wait = field.wait(self.now);
+        let moment = unix_time_of(wait).filter(|_| field.date().is_none());
+        moment.and_then(|moment| self.until(moment)).or(Some(wait))
+    }
+}
+
+/// Returns `None` for a delay in seconds. No server announces a delay of thirty years, so larger numbers are times.
+fn unix_time_of(number: Duration) -> Option<SystemTime> {
+    const FIRST_SECOND: u64 = 1_000_000_000;
+    const FIRST_MILLISECOND: u64 = 1_000_000_000_000;
+    let since_1970 = if number.as_secs() < FIRST_MILLISECOND {
+        number
+    } else {
+        number / 1_000
+    };
+    let is_time = number.as_secs() >= FIRST_SECOND;
+    UNIX_EPOCH.checked_add(since_1970).filter(|_| is_time)
+}
+
+/// Parses a `Retry-After` that is malformed only because of fractions, which are rounded up.
+fn fractional_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
+    let whole = |line| RetryAfter::parse([line]).ok().map(|field| field.wait(now));
+    let waits = headers
+        .get_all(RETRY_AFTER)
+        .iter()
+        .map(|line| rounded_up(line).or_else(|| whole(line)));
+    waits.collect::<Option<Vec<_>>>()?.into_iter().max()
+}
+
+fn rounded_up(line: &HeaderValue) -> Option<Duration> {
+    let (whole, fraction) = line.to_str().ok()?.trim_ascii().split_once('.')?;
+    let seconds = number(whole)?.saturating_add(u64::from(number(fraction)? > 0));
+    Some(Duration::from_secs(seconds))
+}
+
+/// Saturates at `u64::MAX`.
+pub(super) fn number(text: &str) -> Option<u64> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| text.parse().unwrap_or(u64::MAX))
+}
 
 /// Seconds with an optional fraction, or a duration with units: `6m0s`, `1.5s`, `20ms`. Saturates.
 pub(super) fn duration(text: &str) -> Option<Duration> {
