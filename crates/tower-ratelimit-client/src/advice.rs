@@ -92,6 +92,8 @@ pub struct Advice {
     dialect: Option<Dialect>,
     retry_after: Option<Duration>,
     ignored: Vec<FieldError>,
+    is_rejection: bool,
+    is_final: bool,
 }
 
 impl Advice {
@@ -116,18 +118,26 @@ impl Advice {
             limits.extend(of_profile);
             ignored.extend(errors);
         }
-        let counts = is_about_the_server(status, headers) || !limits.is_empty();
         let retry_after = ages.clock.retry_after(hints.retry_after(), headers);
         if retry_after.is_some() {
             ignored.retain(|error| error.field() != "Retry-After");
         }
         let left_of = |wait| ages.clock.left_of(wait).saturating_sub(ages.in_caches);
-        let retry_after = retry_after.filter(|_| counts).map(left_of);
+        let counts = is_about_the_server(status, headers) || !limits.is_empty();
+        let retry_after = retry_after.filter(|_| counts).map(left_of).or(usual_wait);
+        let is_rejection = status == StatusCode::TOO_MANY_REQUESTS || grpc_status(headers) == Some(b"8");
+        // Servers without counters send only the reset.
+        for limit in limits.iter_mut().filter(|limit| is_rejection && limit.reset.is_some()) {
+            limit.remaining.get_or_insert(0);
+        }
+        let is_closed = limits.iter().any(|limit| limit.quota == Some(0));
         Self {
             dialect: hints.dialect().filter(|_| !ages.is_from_a_cache),
             limits: limits.into_iter().map(|limit| limit.capped(caps)).collect(),
-            retry_after: retry_after.or(usual_wait).map(|wait| wait.min(caps.max_wait())),
+            retry_after: retry_after.map(|wait| wait.min(caps.max_wait())),
             ignored,
+            is_rejection,
+            is_final: is_rejection && is_closed && retry_after.is_none_or(|wait| wait.is_zero()),
         }
     }
 
@@ -138,9 +148,34 @@ impl Advice {
 
     /// Returns the time during which nothing should be sent, at most [`Caps::max_wait`].
     ///
-    /// Takes precedence over the windows of all limits.
+    /// Takes precedence over the windows of all limits, unless it is zero. A zero imposes no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
+    }
+
+    /// Returns `true` if the server has rejected the request because of a limit: with status 429 or gRPC status 8.
+    ///
+    /// A gRPC status is found only in the header section, where servers send it if the response has no messages.
+    /// [`Pacing`](super::Pacing) backs off after a rejection, even if the response has no fields.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange};
+    ///
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let read = |status| Advice::read(status, &HeaderMap::new(), exchange, &Caps::default());
+    /// assert!(read(StatusCode::TOO_MANY_REQUESTS).is_rejection());
+    /// assert!(!read(StatusCode::SERVICE_UNAVAILABLE).is_rejection());
+    /// ```
+    pub fn is_rejection(&self) -> bool {
+        self.is_rejection
+    }
+
+    /// Returns `true` if a retry is useless: the limit of a rejection has a quota of zero, and there is no
+    /// `Retry-After`.
+    pub fn is_final(&self) -> bool {
+        self.is_final
     }
 
     /// Returns the dialect of the `RateLimit` fields.
@@ -240,8 +275,11 @@ impl Ages {
 /// Returns `true` if `Retry-After` concerns the server, not a single resource. Servers use statuses other than 429 and
 /// 503, too.
 fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
-    let grpc_status = headers.get("grpc-status").map(|status| status.as_bytes());
-    status.is_client_error()
-        || status.is_server_error()
-        || grpc_status.is_some_and(|status| matches!(status, b"8" | b"14"))
+    let is_grpc_error = matches!(grpc_status(headers), Some(b"8" | b"14"));
+    status.is_client_error() || status.is_server_error() || is_grpc_error
+}
+
+/// gRPC servers send the status of a rejected call in the header section.
+fn grpc_status(headers: &HeaderMap) -> Option<&[u8]> {
+    headers.get("grpc-status").map(|status| status.as_bytes())
 }

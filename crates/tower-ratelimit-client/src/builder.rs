@@ -275,11 +275,14 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Retries each rejected request up to `count` times, 0 to 10. Default: 0.
     ///
-    /// A request is retried after 429 with `Retry-After`, even if its method is not idempotent, because the server has
-    /// not processed it. After 503 with `Retry-After`, a request is retried only if its method is idempotent, because
-    /// the server may have started to process it. The rejection is dropped, and the request is queued like any other.
-    /// If the wait would exceed the queue timeout, the queue is full, or `clone_body` returned `None`, the rejection is
-    /// returned.
+    /// A request is retried after a [rejection](super::Advice::is_rejection), even if its method is not idempotent,
+    /// because the server has not processed it. After 503, a request is retried only if its method is idempotent,
+    /// because the server may have started to process it. The response is dropped, and the request is queued like any
+    /// other. After 503 without `Retry-After`, only this request waits: one second, then twice as long for each further
+    /// attempt.
+    ///
+    /// The response is returned if it [forbids a retry](super::Advice::is_final), if the wait would exceed the queue
+    /// timeout, if the queue is full, or if `clone_body` returned `None`.
     ///
     /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. The closure is called before
     /// each attempt that can be followed by another.

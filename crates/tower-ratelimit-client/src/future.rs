@@ -4,10 +4,10 @@ use std::{
     pin::Pin,
     sync::Arc,
     task::{Context, Poll, ready},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use http::{Method, Request, Response, request::Parts};
+use http::{Method, Request, Response, StatusCode, request::Parts};
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
@@ -16,7 +16,6 @@ use super::{
     advice::Advice,
     origin::{ClientConfig, Entry, Origin, Ticket, Waiting},
     ready::ReadyService,
-    retry::may_repeat,
 };
 
 pin_project! {
@@ -81,7 +80,10 @@ pub(super) struct RequestContext<R> {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
     deadline: Instant,
+    /// Remaining retries.
     retries: u8,
+    /// Attempts that have failed.
+    failures: u32,
     retry: R,
 }
 
@@ -95,6 +97,7 @@ impl<R> RequestContext<R> {
             config: Arc::clone(&layer.origins.config),
             deadline: now + layer.origins.config.queue_timeout,
             retries,
+            failures: 0,
             retry: layer.retry.clone(),
         }
     }
@@ -103,12 +106,30 @@ impl<R> RequestContext<R> {
         self.origin.enter(&self.config, self.deadline)
     }
 
-    /// Returns `true` if the request should be retried after this response, and the retry can be sent before the
-    /// deadline.
-    fn repeats<T>(&self, method: &Method, response: &Response<T>, advice: &Advice) -> bool {
-        advice.retry_after().is_some()
-            && may_repeat(method, response.status())
-            && self.origin.may_return(&self.config, self.deadline)
+    fn enter_later(&self, delay: Duration) -> Entry {
+        match delay.is_zero() {
+            true => self.enter(),
+            false => self.origin.enter_later(&self.config, self.deadline, delay),
+        }
+    }
+
+    /// Returns the time after which the request should be queued again, or `None` if the response is final or a retry
+    /// could not be sent before the deadline.
+    fn retry_in<T>(&mut self, method: &Method, response: &Response<T>, advice: &Advice) -> Option<Duration> {
+        self.failures += 1;
+        let imposes_a_wait = advice.retry_after().is_some_and(|wait| !wait.is_zero());
+        let delay = match response.status() {
+            // The server has not processed the request, and the queue waits as long as the rejection requires.
+            _ if advice.is_rejection() => Duration::ZERO,
+            // The server may have started to process the request.
+            StatusCode::SERVICE_UNAVAILABLE if !method.is_idempotent() => return None,
+            StatusCode::SERVICE_UNAVAILABLE if imposes_a_wait => Duration::ZERO,
+            // Other requests may reach an instance that works.
+            StatusCode::SERVICE_UNAVAILABLE => self.origin.backoff(self.failures),
+            _ => return None,
+        };
+        let may_return = !advice.is_final() && self.origin.may_return(&self.config, self.deadline, delay);
+        may_return.then_some(delay)
     }
 }
 
@@ -119,8 +140,8 @@ impl<S: Service<Request<B>>, B, R> ResponseFuture<S, B, R> {
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    fn enter<R>(context: &RequestContext<R>, service: S, request: Request<B>) -> Self {
-        match context.enter() {
+    fn enter(entry: Entry, service: S, request: Request<B>) -> Self {
+        match entry {
             Entry::Go(ticket) => Self::readying(Ok(ticket), service, request),
             Entry::Wait(turn) => Self::waiting(turn, service, request),
             Entry::Throttled(error) => Self::throttled(error),
@@ -153,7 +174,7 @@ impl<S: Service<Request<B>>, B> State<S, B> {
         if ticket.is_outdated() {
             let clone = service.clone();
             drop((service, ticket));
-            return Self::enter(context, clone, request);
+            return Self::enter(context.enter(), clone, request);
         }
         Self::calling(context, ReadyService::new(&mut service), request, ticket)
     }
@@ -223,16 +244,16 @@ where
                     let again = again.take();
                     let mut response = response.map_err(ClientError::Inner)?;
                     let advice = ticket.answer(response.status(), response.headers());
-                    match again.filter(|_| this.context.repeats(method, &response, &advice)) {
-                        Some((service, request)) => {
-                            this.context.retries -= 1;
-                            State::enter(this.context, service, request)
-                        }
-                        None => {
-                            keep(&mut response, advice);
-                            return Poll::Ready(Ok(response));
-                        }
-                    }
+                    let retry = again.and_then(|again| {
+                        let delay = this.context.retry_in(method, &response, &advice)?;
+                        Some((delay, again))
+                    });
+                    let Some((delay, (service, request))) = retry else {
+                        keep(&mut response, advice);
+                        return Poll::Ready(Ok(response));
+                    };
+                    this.context.retries -= 1;
+                    State::enter(this.context.enter_later(delay), service, request)
                 }
                 // ## Throttled => done
                 StateProjection::Throttled { error } => {

@@ -124,7 +124,7 @@ impl OriginStatus {
         &self.limits
     }
 
-    /// Returns the remaining wait imposed by `Retry-After`: more than zero, and at most
+    /// Returns the remaining wait after `Retry-After` or a rejection: more than zero, and at most
     /// [`Caps::max_wait`](super::Caps::max_wait).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

@@ -57,6 +57,8 @@
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
 //! | several limits | obeys all of them, even if they use two dialects |
 //! | `Retry-After`, seconds or a date | sends nothing until then, ignoring `t`, then one request at a time |
+//! | 429 or gRPC status 8, without a wait or with `Retry-After: 0` | waits a second, then twice as long after each further rejection |
+//! | 503 without a wait | does not delay other requests |
 //! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
 //! | a malformed field | ignores that field |
 //! | a nonzero `Age` | ignores the `RateLimit` fields, because a cache received them earlier, for another client |
@@ -110,7 +112,7 @@
 //! #     .service(http_client);
 //! let polite = ClientLayer::builder()
 //!     .queue_timeout(Duration::from_secs(60)) // then the delivery fails with `ClientError::Throttled`
-//!     .retries(3, |body: &String| Some(body.clone())) // only after rejections with `Retry-After`
+//!     .retries(3, |body: &String| Some(body.clone())) // after rejections
 //!     .build()?;
 //! let client = ServiceBuilder::new().layer(polite).service(http_client);
 //!

@@ -65,6 +65,8 @@ impl Limit {
     }
 
     /// Returns the remaining units, if known, at most [`Caps::max_units`].
+    ///
+    /// If a rejection reports the reset of a limit, but not its remaining units, returns 0.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }

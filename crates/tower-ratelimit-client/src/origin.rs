@@ -13,7 +13,7 @@ use std::{
 use http::{HeaderMap, StatusCode, request::Parts};
 use tokio::{
     sync::{Notify, Semaphore},
-    time::timeout_at,
+    time::{sleep_until, timeout_at},
 };
 
 use super::{
@@ -116,12 +116,42 @@ impl Origin {
         }
     }
 
-    /// Returns `true` if a rejected request can be queued and sent again before `deadline`.
-    pub(super) fn may_return(&self, config: &ClientConfig, deadline: Instant) -> bool {
+    /// Queues a request after `delay`. Until then, it counts as waiting, but delays no other request.
+    pub(super) fn enter_later(
+        self: &Arc<Self>,
+        config: &Arc<ClientConfig>,
+        deadline: Instant,
+        delay: Duration,
+    ) -> Entry {
+        let start = now();
+        let Some(permit) = WaiterPermit::acquire(config) else {
+            return Entry::Throttled(Throttled::new(ThrottledKind::TooMany, start, Some(start + delay)));
+        };
+        let origin = Arc::clone(self);
+        Entry::Wait(Box::pin(async move {
+            sleep_until((start + delay).into()).await;
+            let config = Arc::clone(&permit.0);
+            drop(permit);
+            match origin.enter(&config, deadline) {
+                Entry::Go(ticket) => Ok(ticket),
+                Entry::Wait(turn) => turn.await,
+                Entry::Throttled(error) => Err(error),
+            }
+        }))
+    }
+
+    /// Returns `true` if a request can be queued after `delay` and sent again before `deadline`.
+    pub(super) fn may_return(&self, config: &ClientConfig, deadline: Instant, delay: Duration) -> bool {
         let now = now();
         let pacing = &self.lock().pacing;
         let is_hopeless = |wait| is_hopeless(wait, now, deadline);
-        !pacing.only_observes() && !pacing.obstacle(now).is_some_and(is_hopeless) && !config.is_full()
+        let is_in_time = now + delay <= deadline && !pacing.obstacle(now).is_some_and(is_hopeless);
+        !pacing.only_observes() && is_in_time && !config.is_full()
+    }
+
+    /// Returns the wait before a retry after the nth failure in a row.
+    pub(super) fn backoff(&self, failures: u32) -> Duration {
+        self.lock().pacing.backoff(failures)
     }
 
     fn ticket(self: &Arc<Self>, config: &Arc<ClientConfig>, dispatch: SendPermit) -> Ticket {
@@ -153,28 +183,42 @@ impl ClientConfig {
     }
 }
 
+/// Counts a waiting request. Dropping it ends the count.
+struct WaiterPermit(Arc<ClientConfig>);
+
+impl WaiterPermit {
+    fn acquire(config: &Arc<ClientConfig>) -> Option<Self> {
+        let next = |waiting| (waiting < config.max_waiting).then_some(waiting + 1);
+        let waiting = &config.waiting;
+        waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).ok()?;
+        Some(Self(Arc::clone(config)))
+    }
+}
+
+impl Drop for WaiterPermit {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The queue position of a waiting request. Dropping a `Place` removes the request from the queue.
 struct Place {
     origin: Arc<Origin>,
-    config: Arc<ClientConfig>,
+    permit: WaiterPermit,
 }
 
 impl Place {
     fn take(origin: &Arc<Origin>, config: &Arc<ClientConfig>, state: &mut OriginState) -> Option<Self> {
-        let next = |waiting| (waiting < config.max_waiting).then_some(waiting + 1);
-        config
-            .waiting
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next)
-            .ok()?;
+        let permit = WaiterPermit::acquire(config)?;
         state.waiting += 1;
         Some(Self {
             origin: Arc::clone(origin),
-            config: Arc::clone(config),
+            permit,
         })
     }
 
     async fn wait(self, deadline: Instant) -> Result<Ticket, Throttled> {
-        let Self { origin, config } = &self;
+        let (origin, config) = (&self.origin, &self.permit.0);
         let first = timeout_at(deadline.into(), origin.line.acquire()).await;
         loop {
             let now = now();
@@ -200,7 +244,6 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.origin.lock().waiting -= 1;
-        self.config.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

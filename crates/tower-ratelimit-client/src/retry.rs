@@ -1,7 +1,5 @@
 use std::{fmt, sync::Arc};
 
-use http::{Method, StatusCode};
-
 mod sealed {
     pub trait Sealed {}
 }
@@ -142,14 +140,5 @@ impl<F> fmt::Debug for Retries<F> {
         f.debug_struct("Retries")
             .field("count", &self.count)
             .finish_non_exhaustive()
-    }
-}
-
-/// Returns `true` if the rejected request had no effect, or if it is safe to repeat.
-pub(super) fn may_repeat(method: &Method, status: StatusCode) -> bool {
-    match status {
-        StatusCode::TOO_MANY_REQUESTS => true,
-        StatusCode::SERVICE_UNAVAILABLE => method.is_idempotent(),
-        _ => false,
     }
 }

@@ -200,6 +200,10 @@ impl Item {
         self.until <= now
     }
 
+    pub(super) fn lasts_until(&self, moment: Instant) -> bool {
+        self.until >= moment
+    }
+
     pub(super) fn is_known(&self, now: Instant) -> bool {
         self.forget_at > now
     }

@@ -125,9 +125,11 @@ impl Strategy {
 ///   response to a later request reports more. This applies to each limit separately.
 /// - Units that remain after `t` can still be used. Once none remain, requests are sent one at a time until a response
 ///   reports the remaining units.
-/// - After a [rejection](Advice::retry_after), requests are also sent one at a time, until a response is not a
-///   rejection.
-/// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits.
+/// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits, unless it is zero.
+/// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes no wait, or
+///   less than a second, this time doubles with each further rejection in a row, up to [`Caps::max_wait`].
+/// - After a rejection or `Retry-After`, requests are also sent one at a time, until a response has neither. A request
+///   without a response delays the next one for at most five seconds.
 /// - A limit that the server does not send again is forgotten some time after `t` has passed. This time is as long as
 ///   `t`, but at least 10 and at most 60 seconds.
 /// - At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
@@ -159,6 +161,8 @@ pub struct Pacing {
     trial: Option<Trial>,
     /// The value of `last` when a rejection arrived.
     rejected_at: Option<u64>,
+    /// Rejections in a row. Those of requests that were sent together count once.
+    rejections: u32,
 }
 
 /// A probe request, sent to learn the remaining units.
@@ -316,6 +320,7 @@ impl Pacing {
             finished_since: 0,
             trial: None,
             rejected_at: None,
+            rejections: 0,
         }
     }
 
@@ -355,21 +360,21 @@ impl Pacing {
     /// Must also be called if `advice` [is empty](Advice::is_empty), because the response ends the request.
     pub fn record_response(&mut self, dispatch: SendPermit, advice: &Advice, now: Instant) {
         self.finish(&dispatch);
-        let wait = advice.retry_after().map(|wait| now + self.jittered(wait));
-        let blocked_until = wait.map(|until| until.max(self.blocked_until.unwrap_or(now)));
-        if blocked_until.is_some() {
-            self.rejected_at = Some(self.last);
-            self.blocked_until = blocked_until;
-        } else if self
-            .rejected_at
-            .is_some_and(|rejected_at| dispatch.number > rejected_at)
-        {
-            self.rejected_at = None;
-        }
+        let wait = advice.retry_after().filter(|wait| !wait.is_zero());
+        self.count_rejections(&dispatch, advice, wait.is_some());
         self.observe(&dispatch, advice, now);
-        if let Some(until) = blocked_until {
+        if let Some(wait) = wait {
+            let wait = match advice.is_rejection() && wait < Self::SHORTEST_WAIT {
+                true => self.backoff(self.rejections),
+                false => self.jittered(wait),
+            };
+            let until = self.block_until(now + wait);
             // `RateLimit` specifies the remaining units, and `Retry-After` the time for which these units must last.
             self.items.iter_mut().for_each(|item| item.end_at(until));
+        } else if advice.is_rejection() {
+            let is_told = self.is_exhausted_until(now + Self::SHORTEST_WAIT, now);
+            let count = if is_told { 1 } else { self.rejections };
+            self.block_until(now + self.backoff(count));
         }
         self.settle();
     }
@@ -396,7 +401,8 @@ impl Pacing {
         known.map(|item| item.to_limit(now)).collect()
     }
 
-    /// Returns the time until which a [`Retry-After`](Advice::retry_after) blocks requests, or `None` if it has passed.
+    /// Returns the time until which a [`Retry-After`](Advice::retry_after) or a [rejection](Advice::is_rejection) blocks
+    /// requests, or `None` if it has passed.
     pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
         self.blocked_until.filter(|until| *until > now)
     }
@@ -417,19 +423,17 @@ impl Pacing {
         if self.only_observes() {
             return None;
         }
-        if let Some(until) = self.blocked_until(now) {
-            let is_certain = true;
-            return Some(Wait { until, is_certain });
-        }
         let waits = self.in_force(now).map(|item| item.wait_until(now, self.low_percent()));
-        let mut until = waits.max().unwrap_or(now);
+        let allowed_at = waits.max().unwrap_or(now);
+        let blocked_until = self.blocked_until(now).unwrap_or(now);
+        let mut until = allowed_at.max(blocked_until);
         if until <= now && self.in_force(now).any(|item| item.is_full(self.in_flight())) {
             // Wait for a response to one of the requests in flight. If none arrives, the limit is forgotten.
             until = now + Self::PATIENCE.min(self.caps.max_wait());
         }
         if until > now {
-            // A late response may report more remaining units than assumed.
-            let is_certain = self.in_flight() == 0;
+            // A late response may report more remaining units than assumed, but it ends no block.
+            let is_certain = self.in_flight() == 0 || until == blocked_until;
             return Some(Wait { until, is_certain });
         }
         let trial = self.trial.as_ref().filter(|trial| trial.expires_at > now)?;
@@ -437,6 +441,12 @@ impl Pacing {
             until: trial.expires_at,
             is_certain: false,
         })
+    }
+
+    /// Returns the wait after the nth rejection or failure in a row: 1, 2, 4 … seconds.
+    pub(super) fn backoff(&self, count: u32) -> Duration {
+        let doublings = count.saturating_sub(1).min(31);
+        self.jittered(Self::SHORTEST_WAIT.saturating_mul(1 << doublings))
     }
 
     pub(super) fn is_blocked(&self, now: Instant) -> bool {
@@ -497,6 +507,36 @@ impl Pacing {
         if self.trial.as_ref().is_some_and(|trial| trial.number == dispatch.number) {
             self.trial = None;
         }
+    }
+
+    fn count_rejections(&mut self, dispatch: &SendPermit, advice: &Advice, imposes_a_wait: bool) {
+        // Requests that were sent before the last rejection arrived say nothing about the time after it.
+        let is_late = self
+            .rejected_at
+            .is_some_and(|rejected_at| dispatch.number <= rejected_at);
+        if advice.is_rejection() {
+            self.rejections = match is_late {
+                true => self.rejections.max(1),
+                false => self.rejections.saturating_add(1),
+            };
+        }
+        if advice.is_rejection() || imposes_a_wait {
+            self.rejected_at = Some(self.last);
+        } else if !is_late {
+            (self.rejected_at, self.rejections) = (None, 0);
+        }
+    }
+
+    /// Returns the end of all waits that have been imposed.
+    fn block_until(&mut self, moment: Instant) -> Instant {
+        let until = self.blocked_until.map_or(moment, |until| until.max(moment));
+        self.blocked_until = Some(until);
+        until
+    }
+
+    fn is_exhausted_until(&self, moment: Instant, now: Instant) -> bool {
+        self.in_force(now)
+            .any(|item| item.is_used_up() && item.lasts_until(moment))
     }
 
     fn observe(&mut self, dispatch: &SendPermit, advice: &Advice, now: Instant) {

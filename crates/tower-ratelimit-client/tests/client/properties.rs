@@ -14,6 +14,7 @@ enum Step {
         which: usize,
         limits: Vec<(u8, u64, u64)>,
         retry_after: Option<u64>,
+        is_rejection: bool,
     },
     Lose {
         which: usize,
@@ -30,8 +31,8 @@ fn step() -> impl Strategy<Value = Step> {
     let limit = (0..3_u8, 0..12_u64, 0..20_u64);
     prop_oneof![
         8 => Just(Step::Ask),
-        5 => (any::<usize>(), vec(limit, 0..4), proptest::option::weighted(0.1, 0..30_u64))
-            .prop_map(|(which, limits, retry_after)| Step::Answer { which, limits, retry_after }),
+        5 => (any::<usize>(), vec(limit, 0..4), proptest::option::weighted(0.1, 0..30_u64), proptest::bool::weighted(0.2))
+            .prop_map(|(which, limits, retry_after, is_rejection)| Step::Answer { which, limits, retry_after, is_rejection }),
         1 => any::<usize>().prop_map(|which| Step::Lose { which }),
         1 => any::<usize>().prop_map(|which| Step::TakeBack { which }),
         3 => (0..4_000_u64).prop_map(|millis| Step::Pass { millis }),
@@ -94,9 +95,12 @@ impl Scene {
                 which,
                 limits,
                 retry_after,
+                is_rejection,
             } => {
                 if let Some((number, dispatch)) = self.take(which) {
-                    self.answer(number, dispatch, &limits, retry_after);
+                    // Any status but 429 that makes `Retry-After` apply.
+                    let status = if is_rejection { 429 } else { 500 };
+                    self.answer(number, dispatch, &limits, retry_after, status);
                 }
             }
         }
@@ -108,7 +112,7 @@ impl Scene {
         };
         assert!(
             self.now >= self.blocked_until,
-            "F8: nothing is sent before `Retry-After`"
+            "F8: nothing is sent before `Retry-After`, or within a second of a rejection"
         );
         self.sent += 1;
         self.in_flight.push((self.sent, dispatch));
@@ -118,7 +122,14 @@ impl Scene {
         }
     }
 
-    fn answer(&mut self, number: u64, dispatch: SendPermit, limits: &[(u8, u64, u64)], retry_after: Option<u64>) {
+    fn answer(
+        &mut self,
+        number: u64,
+        dispatch: SendPermit,
+        limits: &[(u8, u64, u64)],
+        retry_after: Option<u64>,
+        status: u16,
+    ) {
         let items: Vec<_> = limits
             .iter()
             .map(|(name, r, t)| format!(r#""{name}";r={r};t={t}"#))
@@ -129,7 +140,8 @@ impl Scene {
         }
         lines.extend(retry_after.map(|wait| format!("retry-after: {wait}")));
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        self.pacing.record_response(dispatch, &advice_of(429, &lines), self.now);
+        self.pacing
+            .record_response(dispatch, &advice_of(status, &lines), self.now);
 
         for (name, left, t) in limits {
             // The answer to a request that was sent later takes the place of what was heard before.
@@ -142,7 +154,10 @@ impl Scene {
                 left: *left,
             });
         }
-        if let Some(wait) = retry_after {
+        if status == 429 {
+            self.blocked_until = self.blocked_until.max(self.now + seconds(1));
+        }
+        if let Some(wait) = retry_after.filter(|wait| *wait > 0) {
             self.blocked_until = self.blocked_until.max(self.now + seconds(wait));
             for promise in &mut self.promises {
                 promise.until = promise.until.min(self.blocked_until);
@@ -232,6 +247,38 @@ proptest! {
             let exchange = exchange(0, 0);
             let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &fields, exchange, &caps);
             pacing.record_response(dispatch, &advice, now);
+        }
+    }
+
+    /// After the nth rejection in a row, and whatever the server sends, nothing is sent for a second. Without a wait,
+    /// nothing is sent for 2ⁿ⁻¹ seconds, and never is a wait longer than the cap.
+    #[test]
+    fn no_rejection_is_followed_by_a_request_within_a_second(
+        cap in 1..700_u64,
+        percent in 0..=100_u8,
+        answers in proptest::collection::vec(proptest::sample::select(vec![
+            "", "retry-after: 0", "retry-after: 3", "retry-after: 0.7", r#"ratelimit: "a";r=0;t=0"#, r#"ratelimit: "a";r=0;t=2"#,
+            "ratelimit-reset: 1700000000", "ratelimit-reset: 5",
+        ]), 1..16),
+    ) {
+        let caps = Caps::new(seconds(cap), 10).unwrap();
+        let mut pacing = Pacing::new(Pace::Greedy, caps).with_jitter(percent);
+        let mut now = at(0);
+        for (count, line) in answers.into_iter().enumerate() {
+            let Acquire::Ready(permit) = pacing.try_acquire(now) else { panic!("it has waited") };
+            let lines: Vec<&str> = [line].into_iter().filter(|line| !line.is_empty()).collect();
+            let advice = Advice::read(StatusCode::TOO_MANY_REQUESTS, &headers(&lines), exchange(0, 0), &caps);
+            pacing.record_response(permit, &advice, now);
+            let Acquire::Wait(wait) = pacing.try_acquire(now) else { panic!("a rejection is waited for") };
+            let shortest = match line {
+                "" | "retry-after: 0" => 1 << count,
+                _ => 1,
+            };
+            // Jitter shortens only the longest wait.
+            let longest = seconds(cap).mul_f64(1.0 / (1.0 + f64::from(percent) / 100.0));
+            prop_assert!(wait.until() - now >= seconds(shortest).min(longest).max(seconds(1)));
+            prop_assert!(wait.until() - now <= seconds(cap));
+            now = wait.until();
         }
     }
 

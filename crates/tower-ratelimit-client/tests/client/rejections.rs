@@ -1,0 +1,335 @@
+//! Rejections whose wait is zero, missing, fractional, or a time.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::future::join_all;
+use tower::ServiceExt;
+use tower_layer::Layer;
+use tower_ratelimit_client::{Acquire, ClientError, Pacing, Strategy as Pace};
+
+use super::*;
+
+const URI: &str = "http://a.example/";
+
+/// Rejections that report no time to wait for.
+const WITHOUT_A_WAIT: [(u16, &[&str]); 10] = [
+    (429, &[]),
+    (429, &["retry-after: 0"]),
+    (429, &["retry-after: 0.0"]),
+    (429, &["retry-after: soon"]),
+    (
+        429,
+        &[
+            "date: Tue, 14 Nov 2023 22:13:20 GMT",
+            "retry-after: Tue, 14 Nov 2023 22:13:20 GMT",
+        ],
+    ),
+    (429, &["retry-after: Sun, 06 Nov 1994 08:49:37 GMT"]),
+    (429, &[r#"ratelimit: "a";r=0;t=0"#]),
+    (429, &[r#"ratelimit: "a";r=5;t=60"#]),
+    (
+        429,
+        &[
+            "date: Tue, 14 Nov 2023 22:13:20 GMT",
+            "ratelimit-remaining: 0",
+            "ratelimit-reset: 1700000000",
+        ],
+    ),
+    (200, &["grpc-status: 8"]),
+];
+
+/// The seconds at which `requests` requests arrive, if each is sent when the previous one has been answered.
+async fn times(layer: ClientLayer, answers: Vec<(u16, Vec<&'static str>)>, requests: usize) -> Vec<u64> {
+    let script = Script::new(answers);
+    let client = layer.layer(script.service());
+    for _ in 0..requests {
+        client.clone().oneshot(get(URI)).await.unwrap();
+    }
+    script.times()
+}
+
+fn patient() -> ClientLayerBuilder {
+    builder().queue_timeout(seconds(86_400))
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_rejection_without_a_wait_the_next_request_waits_a_second_and_then_twice_as_long_each_time() {
+    for (status, lines) in WITHOUT_A_WAIT {
+        let layer = patient().build().unwrap();
+        let times = times(layer, vec![(status, lines.to_vec())], 5).await;
+        assert_eq!(times, [0, 1, 3, 7, 15], "{status} {lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_response_that_is_no_rejection_ends_the_doubling() {
+    let rejected = (429, vec![]);
+    let answers = vec![rejected.clone(), rejected.clone(), (200, vec![]), rejected];
+    assert_eq!(times(patient().build().unwrap(), answers, 6).await, [0, 1, 3, 3, 4, 6]);
+}
+
+/// A server that knows its wait is obeyed to the second, however often it rejects.
+#[tokio::test(start_paused = true)]
+async fn a_wait_of_a_second_or_more_is_obeyed_as_it_is() {
+    let layer = || patient().build().unwrap();
+    let lines = [
+        "retry-after: 1",
+        "retry-after: 0.2",
+        r#"ratelimit: "a";r=0;t=1"#,
+        "ratelimit: limit=5, remaining=0, reset=1",
+    ];
+    for line in lines {
+        assert_eq!(
+            times(layer(), vec![(429, vec![line])], 5).await,
+            [0, 1, 2, 3, 4],
+            "{line}"
+        );
+    }
+    // The rejections before it count, once a wait is missing again.
+    let answers = vec![
+        (429, vec![]),
+        (429, vec!["retry-after: 20"]),
+        (429, vec!["retry-after: 0"]),
+    ];
+    assert_eq!(times(layer(), answers, 5).await, [0, 1, 21, 25, 33]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_doubled_wait_ends_at_the_cap() {
+    let layer = patient().caps(Caps::new(seconds(10), 100).unwrap()).build().unwrap();
+    assert_eq!(times(layer, vec![(429, vec![])], 8).await, [0, 1, 3, 7, 15, 25, 35, 45]);
+}
+
+/// Each of them is rejected by the same lack of quota.
+#[tokio::test(start_paused = true)]
+async fn rejections_of_requests_that_were_sent_together_count_once() {
+    let script = Script::new([(429, vec![])]).taking(seconds(1));
+    let client = patient().build().unwrap().layer(script.service());
+    join_all((0..20).map(|_| client.clone().oneshot(get(URI)))).await;
+    for _ in 0..3 {
+        client.clone().oneshot(get(URI)).await.unwrap();
+    }
+    // Each exchange takes a second.
+    assert_eq!(script.times()[20..], [2, 5, 10]);
+}
+
+/// The limit of a rejection may belong to another partition, and then its window says nothing about these requests.
+#[test]
+fn a_window_of_another_partition_is_no_wait() {
+    let mut pacing = Pacing::new(Pace::Greedy, Caps::default()).with_partition_key("b");
+    let Acquire::Ready(permit) = pacing.try_acquire(at(0)) else {
+        panic!()
+    };
+    let both = [r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=9;t=9;pk=:Yg==:"#];
+    pacing.record_response(permit, &advice_of(429, &both), at(0));
+    assert!(matches!(pacing.try_acquire(at(0)), Acquire::Wait(wait) if wait.until() == at(1)));
+}
+
+/// A limit that a rejection mentions without its remaining units is the exhausted one.
+#[tokio::test(start_paused = true)]
+async fn a_rejection_with_a_reset_but_without_remaining_units_lasts_until_the_reset() {
+    for lines in [
+        vec!["ratelimit-limit: 10", "ratelimit-reset: 30"],
+        vec!["ratelimit-reset: 30"],
+    ] {
+        assert_eq!(
+            times(patient().build().unwrap(), vec![(429, lines.clone())], 3).await,
+            [0, 30, 60]
+        );
+        assert_eq!(
+            times(patient().build().unwrap(), vec![(200, lines)], 3).await,
+            [0, 0, 0]
+        );
+    }
+}
+
+/// The second after the rejection is not the whole wait.
+#[tokio::test(start_paused = true)]
+async fn a_window_of_a_rejection_that_is_too_long_fails_the_next_request_at_once() {
+    let script = Script::new([(429, vec![r#"ratelimit: "a";r=0;t=30"#])]);
+    let client = builder()
+        .queue_timeout(seconds(20))
+        .build()
+        .unwrap()
+        .layer(script.service());
+    client.clone().oneshot(get(URI)).await.unwrap();
+    let start = Instant::now();
+    let ClientError::Throttled(error) = client.oneshot(get(URI)).await.unwrap_err() else {
+        panic!()
+    };
+    assert_eq!(
+        (error.retry_after(), start.elapsed()),
+        (Some(seconds(30)), Duration::ZERO)
+    );
+}
+
+/// Confluence sends `Retry-After: 0` in every response while tokens are left.
+#[tokio::test(start_paused = true)]
+async fn a_zero_wait_of_a_response_that_is_no_rejection_holds_nothing_back() {
+    for status in [200, 403, 500, 503] {
+        let script = Script::new([(status, vec!["retry-after: 0", r#"ratelimit: "a";r=50;t=60"#])]).taking(seconds(1));
+        let client = patient().build().unwrap().layer(script.service());
+        client.clone().oneshot(get(URI)).await.unwrap();
+        join_all((0..3).map(|_| client.clone().oneshot(get(URI)))).await;
+        assert_eq!(script.times(), [0, 1, 1, 1], "{status}");
+    }
+}
+
+/// One bad instance behind a load balancer must not stop the requests to the others.
+#[tokio::test(start_paused = true)]
+async fn a_503_without_a_wait_holds_no_other_request_back() {
+    for lines in [vec![], vec!["retry-after: 0"]] {
+        assert_eq!(times(patient().build().unwrap(), vec![(503, lines)], 4).await, [0; 4]);
+    }
+    assert_eq!(
+        times(patient().build().unwrap(), vec![(200, vec!["grpc-status: 14"])], 4).await,
+        [0; 4]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_after_a_503_without_a_wait_backs_off_by_itself() {
+    let layer = patient()
+        .retries(3, |body: &String| Some(body.clone()))
+        .build()
+        .unwrap();
+    let script = Script::new([(503, vec![])]);
+    let client = layer.layer(script.service());
+    let retried = client.clone().oneshot(get(URI));
+    let others = async {
+        tokio::time::advance(Duration::from_millis(1_500)).await;
+        let once = builder().build().unwrap().layer(script.service());
+        once.oneshot(get("http://a.example/once")).await.unwrap();
+        // The same layer, while the first request waits.
+        client
+            .clone()
+            .oneshot(Request::post("http://a.example/post").body(String::new()).unwrap())
+            .await
+            .unwrap();
+        assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 0);
+    };
+    let (response, ()) = tokio::join!(retried, others);
+    assert_eq!(response.unwrap().status(), 503);
+    let requests = script.requests();
+    let of = |path: &str| {
+        let times = script.times().into_iter().zip(&requests);
+        times
+            .filter(|(_, request)| *request == path)
+            .map(|(time, _)| time)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!((of("/once"), of("/post")), (vec![1], vec![1]));
+    assert_eq!(of("/"), [0, 1, 3, 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_backs_off_ends_with_the_queue_timeout_and_counts_as_waiting() {
+    let retrying =
+        |builder: ClientLayerBuilder| builder.retries(9, |body: &String| Some(body.clone())).build().unwrap();
+    let script = Script::new([(503, vec![])]);
+    let client = retrying(builder().queue_timeout(seconds(10))).layer(script.service());
+    assert_eq!(client.oneshot(get(URI)).await.unwrap().status(), 503);
+    assert_eq!(script.times(), [0, 1, 3, 7]);
+
+    let script = Script::new([(503, vec![])]).taking(Duration::from_millis(10));
+    let client = retrying(builder().max_waiting(1)).layer(script.service());
+    let calls = join_all([
+        client.clone().oneshot(get(URI)),
+        client.clone().oneshot(get("http://b.example/b")),
+    ])
+    .await;
+    assert!(calls.into_iter().all(|call| call.unwrap().status() == 503));
+    let second = script.requests().iter().filter(|request| *request == "/b").count();
+    assert_eq!(second, 1, "there was no room for its retry");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_request_without_a_wait_is_retried_after_the_backoff() {
+    for (status, lines) in WITHOUT_A_WAIT {
+        let script = Script::new([(status, lines.to_vec())]);
+        let layer = patient()
+            .retries(3, |body: &String| Some(body.clone()))
+            .build()
+            .unwrap();
+        let request = Request::post(URI).body(String::new()).unwrap();
+        layer.layer(script.service()).oneshot(request).await.unwrap();
+        assert_eq!(script.times(), [0, 1, 3, 7], "{status} {lines:?}");
+    }
+}
+
+/// github.com/jdalrymple/gitbeaker/issues/3411, of September 2023; the date is ours.
+#[tokio::test(start_paused = true)]
+async fn a_recorded_response_of_gitlab_is_waited_for_until_its_reset() {
+    let gitlab = |remaining| {
+        vec![
+            "date: Fri, 15 Sep 2023 15:28:06 GMT",
+            "ratelimit-limit: 2000",
+            "ratelimit-observed: 1",
+            remaining,
+            "ratelimit-reset: 1694791726",
+            "ratelimit-resettime: Fri, 15 Sep 2023 15:28:46 GMT",
+        ]
+    };
+    let passed = advice_of(200, &gitlab("ratelimit-remaining: 1999"));
+    let limit = &passed.limits()[0];
+    assert_eq!(
+        (limit.quota(), limit.remaining(), limit.reset()),
+        (Some(2_000), Some(1_999), Some(seconds(40)))
+    );
+    let rejected = (429, gitlab("ratelimit-remaining: 0"));
+    assert_eq!(times(patient().build().unwrap(), vec![rejected], 3).await, [0, 40, 80]);
+}
+
+/// A server that rejects everything without fields, and what it observes.
+#[derive(Default)]
+struct Wall {
+    requests: AtomicUsize,
+    in_flight: AtomicUsize,
+    most_in_flight: AtomicUsize,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Wall {
+    #[allow(clippy::disallowed_methods, reason = "the time is virtual")]
+    async fn answer(&self) -> Result<Response<String>, Infallible> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+        self.most_in_flight.fetch_max(in_flight, Ordering::Relaxed);
+        let last = self.last.lock().unwrap().replace(Instant::now());
+        if let Some(last) = last {
+            assert!(last.elapsed() >= seconds(1), "two probes within a second");
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        Ok(Response::builder().status(429).body(String::new()).unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_crowd_behind_a_server_that_rejects_everything_sends_one_probe_at_a_time() {
+    for retries in [0, 2] {
+        let wall = Arc::new(Wall::default());
+        let server = Arc::clone(&wall);
+        let service = service_fn(move |_: Request<String>| {
+            let wall = Arc::clone(&server);
+            async move { wall.answer().await }
+        });
+        let layer = ClientLayer::builder()
+            .queue_timeout(seconds(86_400))
+            .retries(retries, |body: &String| Some(body.clone()))
+            .build()
+            .unwrap();
+        let client = layer.layer(service);
+        // Nothing is known before the first answer.
+        client.clone().oneshot(get(URI)).await.unwrap();
+        let crowd = join_all((0..1_000).map(|_| client.clone().oneshot(get(URI)))).await;
+        let (answered, throttled): (Vec<_>, Vec<_>) = crowd.into_iter().partition(Result::is_ok);
+        let is_throttled = |result: &Result<_, _>| matches!(result, Err(ClientError::Throttled(_)));
+        assert!(throttled.iter().all(is_throttled));
+        assert_eq!(wall.most_in_flight.load(Ordering::Relaxed), 1);
+        let requests = wall.requests.load(Ordering::Relaxed);
+        // 1 + 2 + … + 512 s, and then one request in at most ten minutes.
+        assert!((100..=170).contains(&requests), "{requests}");
+        assert!(answered.len() < requests);
+    }
+}
