@@ -78,8 +78,9 @@ pub struct Exchange {
 /// - `Retry-After`, if it concerns a single resource, such as the result of a job. The field applies to the server in
 ///   responses with a 4xx or 5xx status, with `RateLimit` fields, or with gRPC status 8 or 14.
 ///
-/// # What is read leniently
+/// # What is read in addition to the drafts
 ///
+/// - `grpc-retry-pushback-ms` of a rejection is a wait in milliseconds. With `Retry-After`, the longer wait applies.
 /// - Seconds in `Retry-After` may have a fraction, which is rounded up.
 /// - `Retry-After` and the reset of an unnamed limit (drafts 03 to 07) may be Unix times. Numbers from 10⁹ are seconds,
 ///   and numbers from 10¹² are milliseconds. A reset more than a day before or 366 days after the response is malformed.
@@ -122,22 +123,27 @@ impl Advice {
         if retry_after.is_some() {
             ignored.retain(|error| error.field() != "Retry-After");
         }
-        let left_of = |wait| ages.clock.left_of(wait).saturating_sub(ages.in_caches);
-        let counts = is_about_the_server(status, headers) || !limits.is_empty();
-        let retry_after = retry_after.filter(|_| counts).map(left_of).or(usual_wait);
         let is_rejection = status == StatusCode::TOO_MANY_REQUESTS || grpc_status(headers) == Some(b"8");
+        let counts = is_about_the_server(status, headers) || !limits.is_empty();
+        let pushback = pushback(headers);
+        let waits = [
+            retry_after.filter(|_| counts),
+            pushback.flatten().filter(|_| is_rejection),
+        ];
+        let left_of = |wait| ages.clock.left_of(wait).saturating_sub(ages.in_caches);
+        let retry_after = waits.into_iter().flatten().max().map(left_of).or(usual_wait);
         // Servers without counters send only the reset.
         for limit in limits.iter_mut().filter(|limit| is_rejection && limit.reset.is_some()) {
             limit.remaining.get_or_insert(0);
         }
-        let is_closed = limits.iter().any(|limit| limit.quota == Some(0));
+        let is_closed = is_rejection && limits.iter().any(|limit| limit.quota == Some(0));
         Self {
             dialect: hints.dialect().filter(|_| !ages.is_from_a_cache),
             limits: limits.into_iter().map(|limit| limit.capped(caps)).collect(),
             retry_after: retry_after.map(|wait| wait.min(caps.max_wait())),
             ignored,
             is_rejection,
-            is_final: is_rejection && is_closed && retry_after.is_none_or(|wait| wait.is_zero()),
+            is_final: pushback == Some(None) || (is_closed && retry_after.is_none_or(|wait| wait.is_zero())),
         }
     }
 
@@ -172,8 +178,24 @@ impl Advice {
         self.is_rejection
     }
 
-    /// Returns `true` if a retry is useless: the limit of a rejection has a quota of zero, and there is no
-    /// `Retry-After`.
+    /// Returns `true` if the server forbids a retry of this request: if `grpc-retry-pushback-ms` is negative or malformed,
+    /// or if a limit of a rejection without `Retry-After` has a quota of zero.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange};
+    ///
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let read = |pushback: &'static str| {
+    ///     let mut headers = HeaderMap::new();
+    ///     headers.insert("grpc-status", "8".parse().unwrap());
+    ///     headers.insert("grpc-retry-pushback-ms", pushback.parse().unwrap());
+    ///     Advice::read(StatusCode::OK, &headers, exchange, &Caps::default())
+    /// };
+    /// assert_eq!(read("2500").retry_after(), Some(Duration::from_millis(2_500)));
+    /// assert!(read("-1").is_final());
+    /// ```
     pub fn is_final(&self) -> bool {
         self.is_final
     }
@@ -277,6 +299,14 @@ impl Ages {
 fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_grpc_error = matches!(grpc_status(headers), Some(b"8" | b"14"));
     status.is_client_error() || status.is_server_error() || is_grpc_error
+}
+
+/// Returns the delay of a retry (gRFC A6), or `Some(None)` if the server forbids a retry.
+fn pushback(headers: &HeaderMap) -> Option<Option<Duration>> {
+    let mut lines = headers.get_all("grpc-retry-pushback-ms").iter();
+    let line = lines.next()?.to_str().ok();
+    let is_alone = lines.next().is_none();
+    Some(line.and_then(number).filter(|_| is_alone).map(Duration::from_millis))
 }
 
 /// gRPC servers send the status of a rejected call in the header section.

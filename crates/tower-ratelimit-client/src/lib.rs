@@ -59,6 +59,7 @@
 //! | `Retry-After`, seconds or a date | sends nothing until then, ignoring `t`, then one request at a time |
 //! | 429 or gRPC status 8, without a wait or with `Retry-After: 0` | waits a second, then twice as long after each further rejection |
 //! | 503 without a wait | does not delay other requests |
+//! | `grpc-retry-pushback-ms` in a rejection | does the same as after `Retry-After`; does not retry if it is negative |
 //! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
 //! | a malformed field | ignores that field |
 //! | a nonzero `Age` | ignores the `RateLimit` fields, because a cache received them earlier, for another client |

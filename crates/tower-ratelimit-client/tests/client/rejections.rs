@@ -12,7 +12,7 @@ use super::*;
 const URI: &str = "http://a.example/";
 
 /// Rejections that report no time to wait for.
-const WITHOUT_A_WAIT: [(u16, &[&str]); 10] = [
+const WITHOUT_A_WAIT: [(u16, &[&str]); 11] = [
     (429, &[]),
     (429, &["retry-after: 0"]),
     (429, &["retry-after: 0.0"]),
@@ -36,6 +36,7 @@ const WITHOUT_A_WAIT: [(u16, &[&str]); 10] = [
         ],
     ),
     (200, &["grpc-status: 8"]),
+    (200, &["grpc-status: 8", "grpc-retry-pushback-ms: 0"]),
 ];
 
 /// The seconds at which `requests` requests arrive, if each is sent when the previous one has been answered.
@@ -255,6 +256,58 @@ async fn a_rejected_request_without_a_wait_is_retried_after_the_backoff() {
         layer.layer(script.service()).oneshot(request).await.unwrap();
         assert_eq!(script.times(), [0, 1, 3, 7], "{status} {lines:?}");
     }
+}
+
+/// The number of retries after `answer`, and the milliseconds until the last of them.
+async fn retries_after(answer: (u16, Vec<&'static str>)) -> (usize, u128) {
+    let script = Script::new([answer, (200, vec!["grpc-status: 0"])]);
+    let layer = patient()
+        .retries(3, |body: &String| Some(body.clone()))
+        .build()
+        .unwrap();
+    let start = Instant::now();
+    let request = Request::put(URI).body(String::new()).unwrap();
+    layer.layer(script.service()).oneshot(request).await.unwrap();
+    (script.times().len() - 1, start.elapsed().as_millis())
+}
+
+/// gRFC A6: a server pushes back by milliseconds, or forbids a retry by a negative or malformed number.
+#[tokio::test(start_paused = true)]
+async fn a_pushback_of_grpc_is_a_wait_or_forbids_the_retry() {
+    for (pushback, expected) in [
+        ("grpc-retry-pushback-ms: 2500", (1, 2_500)),
+        ("grpc-retry-pushback-ms: 1", (1, 1_000)),
+        ("grpc-retry-pushback-ms: 99999999999999999999", (1, 600_000)),
+        ("grpc-retry-pushback-ms: -1", (0, 0)),
+        ("grpc-retry-pushback-ms: ", (0, 0)),
+        ("grpc-retry-pushback-ms: 1.5", (0, 0)),
+        ("grpc-retry-pushback-ms: +5", (0, 0)),
+        ("grpc-retry-pushback-ms: soon", (0, 0)),
+    ] {
+        let answer = (200, vec!["grpc-status: 8", pushback]);
+        assert_eq!(retries_after(answer).await, expected, "{pushback}");
+    }
+    let longest = vec!["grpc-status: 8", "retry-after: 3", "grpc-retry-pushback-ms: 2500"];
+    assert_eq!(retries_after((200, longest)).await, (1, 3_000));
+    let twice = "grpc-retry-pushback-ms: 1000";
+    assert_eq!(retries_after((200, vec!["grpc-status: 8", twice, twice])).await, (0, 0));
+}
+
+/// Whether or not this request is sent again, the server has rejected it.
+#[tokio::test(start_paused = true)]
+async fn a_pushback_that_forbids_a_retry_delays_other_requests_like_any_rejection() {
+    let lines = vec!["grpc-status: 8", "grpc-retry-pushback-ms: -1"];
+    let layer = patient().build().unwrap();
+    assert_eq!(times(layer, vec![(200, lines)], 4).await, [0, 1, 3, 7]);
+    for status in [429, 503] {
+        let lines = vec!["retry-after: 2", "grpc-retry-pushback-ms: -1"];
+        assert_eq!(retries_after((status, lines.clone())).await, (0, 0), "{status}");
+        let layer = patient().build().unwrap();
+        assert_eq!(times(layer, vec![(status, lines)], 2).await, [0, 2], "{status}");
+    }
+    // A pushback of a call that has failed otherwise is for its retry alone.
+    let lines = vec!["grpc-status: 14", "grpc-retry-pushback-ms: 5000"];
+    assert_eq!(times(patient().build().unwrap(), vec![(200, lines)], 2).await, [0, 0]);
 }
 
 /// github.com/jdalrymple/gitbeaker/issues/3411, of September 2023; the date is ours.
