@@ -180,18 +180,23 @@ pub fn response(input: &[u8]) {
         .collect();
     let now = moment();
     let profiles = [
-        client::Profile::Standard,
-        client::Profile::GitHub,
-        client::Profile::OpenAi,
-        client::Profile::Anthropic,
-        client::Profile::XRateLimitSeconds,
-        client::Profile::XRateLimitUnixTime,
+        client::Profile::new(),
+        client::Profile::github(),
+        client::Profile::open_ai(),
+        client::Profile::anthropic(),
+        client::Profile::x_rate_limit(),
+        client::Profile::new()
+            .with_limit(
+                client::LimitFields::new()
+                    .with_used("x-used")
+                    .with_reset_ms("x-reset-ms"),
+            )
+            .with_retry_after("x-retry-after")
+            .with_rejection(StatusCode::OK)
+            .with_default_wait(Duration::from_secs(7)),
     ];
     let cases = [(StatusCode::OK, false), (StatusCode::TOO_MANY_REQUESTS, true)];
-    for (profile, (status, trusts_dates)) in profiles
-        .into_iter()
-        .flat_map(|profile| cases.map(|case| (profile, case)))
-    {
+    for (profile, (status, trusts_dates)) in profiles.iter().flat_map(|profile| cases.map(|case| (profile, case))) {
         let caps = Caps::default().trust_dates(trusts_dates);
         let exchange = Exchange {
             received: UNIX_EPOCH + Duration::from_secs(1_700_000_000),

@@ -7,6 +7,7 @@ use http::{
 
 use super::{
     Caps, Limit, Profile,
+    reader::Reader,
     time::{Clock, number},
 };
 use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
@@ -83,7 +84,8 @@ pub struct Exchange {
 /// - `grpc-retry-pushback-ms` of a rejection is a wait in milliseconds. With `Retry-After`, the longer wait applies.
 /// - Seconds in `Retry-After` may have a fraction, which is rounded up.
 /// - `Retry-After` and the reset of an unnamed limit (drafts 03 to 07) may be Unix times. Numbers from 10⁹ are seconds,
-///   and numbers from 10¹² are milliseconds. A reset more than a day before or 366 days after the response is malformed.
+///   and numbers from 10¹² are milliseconds. A reset more than a day before or 366 days after the response is
+///   malformed, and such a `Retry-After` is a delay.
 ///
 /// Dates and Unix times are compared with the `Date` of the response, because the server's clock sets both. Without
 /// `Date`, they are compared with the local clock.
@@ -102,48 +104,57 @@ impl Advice {
     ///
     /// Do not pass trailers, where these fields must not appear.
     pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
-        Self::read_as(Profile::Standard, status, headers, exchange, caps)
+        Self::read_as(&Profile::new(), status, headers, exchange, caps)
     }
 
     /// Parses the head of a response, including the fields of a [`Profile`].
     ///
     /// [`limits`](Self::limits) returns the limits of the drafts first, followed by those of the profile.
-    pub fn read_as(profile: Profile, status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
+    pub fn read_as(
+        profile: &Profile,
+        status: StatusCode,
+        headers: &HeaderMap,
+        exchange: Exchange,
+        caps: &Caps,
+    ) -> Self {
         let hints = Hints::read(headers);
         let ages = Ages::of(headers, exchange, caps);
-        let (mut limits, mut ignored, mut usual_wait) = (Vec::new(), hints.ignored().to_vec(), None);
+        let (clock, ignored) = (&ages.clock, hints.ignored().to_vec());
+        let mut reader = Reader {
+            headers,
+            clock,
+            ignored,
+        };
+        let mut limits = Vec::new();
         if !ages.is_from_a_cache {
-            let (of_profile, errors) = profile.read(headers, &ages.clock);
-            usual_wait = profile.usual_wait(status, &of_profile);
-            limits = limits_of(&hints, &ages.clock, &mut ignored);
-            limits.extend(of_profile);
-            ignored.extend(errors);
+            limits = limits_of(&hints, &mut reader);
+            profile.read_limits(&mut reader, &mut limits);
         }
-        let retry_after = ages.clock.retry_after(hints.retry_after(), headers);
-        if retry_after.is_some() {
-            ignored.retain(|error| error.field() != "Retry-After");
-        }
-        let is_rejection = status == StatusCode::TOO_MANY_REQUESTS || grpc_status(headers) == Some(b"8");
-        let counts = is_about_the_server(status, headers) || !limits.is_empty();
+        let wait = retry_after(&hints, &mut reader).max(profile.read_wait(&mut reader));
+        let counts = is_about_the_server(status, headers) || profile.rejects(status, false) || !limits.is_empty();
+        let left_of = |wait| clock.left_of(wait).saturating_sub(ages.in_caches);
+        let mut wait = wait.filter(|_| counts).map(left_of);
         let pushback = pushback(headers);
-        let waits = [
-            retry_after.filter(|_| counts),
-            pushback.flatten().filter(|_| is_rejection),
-        ];
-        let left_of = |wait| ages.clock.left_of(wait).saturating_sub(ages.in_caches);
-        let retry_after = waits.into_iter().flatten().max().map(left_of).or(usual_wait);
-        // Servers without counters send only the reset.
-        for limit in limits.iter_mut().filter(|limit| is_rejection && limit.reset.is_some()) {
-            limit.remaining.get_or_insert(0);
+        let is_standard = status == StatusCode::TOO_MANY_REQUESTS || grpc_status(headers) == Some(b"8");
+        let is_rejection = is_standard || profile.rejects(status, is_exhausted(&limits) || is_imposed(wait));
+        if is_rejection {
+            // Servers without counters send only the reset.
+            for limit in limits.iter_mut().filter(|limit| limit.reset.is_some()) {
+                limit.remaining.get_or_insert(0);
+            }
+            wait = wait.max(pushback.flatten().map(left_of));
+            if !is_imposed(wait) && !is_exhausted(&limits) && !ages.is_from_a_cache {
+                wait = profile.default_wait().or(wait);
+            }
         }
-        let is_closed = is_rejection && limits.iter().any(|limit| limit.quota == Some(0));
+        let is_closed = is_rejection && !is_imposed(wait) && limits.iter().any(|limit| limit.quota == Some(0));
         Self {
             dialect: hints.dialect().filter(|_| !ages.is_from_a_cache),
             limits: limits.into_iter().map(|limit| limit.capped(caps)).collect(),
-            retry_after: retry_after.map(|wait| wait.min(caps.max_wait())),
-            ignored,
+            retry_after: wait.map(|wait| wait.min(caps.max_wait())),
+            ignored: reader.ignored,
             is_rejection,
-            is_final: pushback == Some(None) || (is_closed && retry_after.is_none_or(|wait| wait.is_zero())),
+            is_final: is_closed || pushback == Some(None),
         }
     }
 
@@ -159,7 +170,8 @@ impl Advice {
         self.retry_after
     }
 
-    /// Returns `true` if the server has rejected the request because of a limit: with status 429 or gRPC status 8.
+    /// Returns `true` if the server has rejected the request because of a limit: with status 429, gRPC status 8, or
+    /// another status of the [`Profile`].
     ///
     /// A gRPC status is found only in the header section, where servers send it if the response has no messages.
     /// [`Pacing`](super::Pacing) backs off after a rejection, even if the response has no fields.
@@ -178,8 +190,8 @@ impl Advice {
         self.is_rejection
     }
 
-    /// Returns `true` if the server forbids a retry of this request: if `grpc-retry-pushback-ms` is negative or malformed,
-    /// or if a limit of a rejection without `Retry-After` has a quota of zero.
+    /// Returns `true` if the server forbids a retry of this request: if `grpc-retry-pushback-ms` is negative or
+    /// malformed, or if a limit of a rejection without `Retry-After` has a quota of zero.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -216,23 +228,35 @@ impl Advice {
     }
 }
 
+fn is_exhausted(limits: &[Limit]) -> bool {
+    limits.iter().any(|limit| limit.remaining == Some(0))
+}
+
+fn is_imposed(wait: Option<Duration>) -> bool {
+    wait.is_some_and(|wait| !wait.is_zero())
+}
+
+/// Also accepts what the strict parser rejects.
+fn retry_after(hints: &Hints, reader: &mut Reader<'_>) -> Option<Duration> {
+    let wait = reader.clock.retry_after(hints.retry_after(), reader.headers)?;
+    reader.accept("Retry-After");
+    Some(wait)
+}
+
 /// Servers also send Unix times in the fields of drafts 03 to 07, whose limits have no names.
-fn limits_of(hints: &Hints, clock: &Clock, ignored: &mut Vec<FieldError>) -> Vec<Limit> {
+fn limits_of(hints: &Hints, reader: &mut Reader<'_>) -> Vec<Limit> {
     let mut limits = Vec::new();
     for (index, hint) in hints.limits().iter().enumerate() {
         let reset = hint.reset();
         let wait = match hint.name() {
-            Some(_) => reset.map(|reset| clock.left_of(reset)),
-            None => reset.and_then(|reset| clock.wait_of(reset)),
+            Some(_) => reset.map(|reset| reader.clock.left_of(reset)),
+            None => reset.and_then(|reset| reader.clock.wait_of(reset)),
         };
         if reset.is_some() && wait.is_none() {
             // Only the dictionary of draft-07 is malformed as a whole.
             let is_dictionary = index == 0 && hints.dialect() == Some(Dialect::Draft07);
             let field = if is_dictionary { "RateLimit" } else { "RateLimit-Reset" };
-            ignored.push(FieldError::malformed(
-                field,
-                "the reset is neither a delay nor a current Unix time",
-            ));
+            reader.reject(field, "the reset is neither a delay nor a current Unix time");
             if is_dictionary {
                 continue;
             }

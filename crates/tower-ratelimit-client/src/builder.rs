@@ -201,11 +201,12 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the [`Profile`] of an origin, which defines its header fields. Default: [`Profile::Standard`].
+    /// Sets the [`Profile`] of an origin, which describes its header fields. Default: [`Profile::new`].
     ///
     /// `origin` is a host, such as `api.github.com`, or a host with a port, such as `localhost:8080`, which takes
     /// precedence. Profiles apply to `http` and `https`. If the URI of a request has no host, its `Host` field is used.
-    /// [`build`](Self::build) rejects an `origin` that is invalid or set twice.
+    /// [`build`](Self::build) rejects an `origin` that is invalid or set twice, and a profile with an invalid field
+    /// name.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -225,8 +226,8 @@ impl<R> ClientLayerBuilder<R> {
     ///         .body(())
     /// });
     /// let client = ClientLayer::builder()
-    ///     .profile("api.github.com", Profile::GitHub)
-    ///     .profile("api.openai.com", Profile::OpenAi)
+    ///     .profile("api.github.com", Profile::github())
+    ///     .profile("api.openai.com", Profile::open_ai())
     ///     .jitter_percent(0)
     ///     .build()?
     ///     .layer(server);
@@ -237,7 +238,7 @@ impl<R> ClientLayerBuilder<R> {
     /// get().await?;
     /// assert_eq!(start.elapsed().as_secs(), 40);
     ///
-    /// let error = ClientLayer::builder().profile("https://api.github.com", Profile::GitHub).build().unwrap_err();
+    /// let error = ClientLayer::builder().profile("https://api.github.com", Profile::github()).build().unwrap_err();
     /// let message = r#"client: profile "https://api.github.com" is not a host with an optional port"#;
     /// assert_eq!(error.to_string(), message);
     /// # Ok(())
@@ -250,7 +251,7 @@ impl<R> ClientLayerBuilder<R> {
     /// use tower_ratelimit_client::{BuildError, ClientLayer, Profile};
     ///
     /// let layer = ClientLayer::builder()
-    ///     .profile("api.github.com", Profile::GitHub)
+    ///     .profile("api.github.com", Profile::github())
     ///     .partition_by(|request| match request.uri.path().split('/').nth(1) {
     ///         Some(resource @ ("search" | "graphql")) => Some(resource.into()),
     ///         _ => None,
@@ -328,7 +329,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # Errors
     ///
     /// Returns [`BuildError`] for the first setting that is outside its range, or if an origin of
-    /// [`profile`](Self::profile) is invalid or set twice.
+    /// [`profile`](Self::profile) is invalid or set twice, or its profile has an invalid field name.
     pub fn build(self) -> Result<ClientLayer<R>, BuildError> {
         let config = self.config;
         config.profiles.check()?;

@@ -175,6 +175,7 @@ mod origins;
 mod pacing;
 mod problem;
 mod profile;
+mod reader;
 mod ready;
 mod retry;
 mod service;
@@ -190,7 +191,7 @@ pub use self::{
     limit::Limit,
     pacing::{Acquire, Pacing, SendPermit, Strategy, Wait},
     problem::{Problem, ProblemKind},
-    profile::Profile,
+    profile::{LimitFields, Profile},
     retry::{NoRetries, Retries, Retry},
     service::Client,
 };

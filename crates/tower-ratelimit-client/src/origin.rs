@@ -39,7 +39,7 @@ pub(super) struct Origin {
     line: Semaphore,
     /// Notified when the first waiting request may be able to proceed.
     changed: Notify,
-    profile: Profile,
+    profile: Arc<Profile>,
 }
 
 pub(super) struct OriginState {
@@ -80,7 +80,7 @@ pub(super) enum Entry {
 }
 
 impl Origin {
-    pub(super) fn new(pacing: Pacing, profile: Profile) -> Self {
+    pub(super) fn new(pacing: Pacing, profile: Arc<Profile>) -> Self {
         Self {
             state: Mutex::new(OriginState { pacing, waiting: 0 }),
             line: Semaphore::new(1),
@@ -271,7 +271,7 @@ impl Ticket {
             received: (self.config.wall_clock)(),
             elapsed: self.sent.map_or(Duration::ZERO, |sent| now - sent),
         };
-        let profile = self.origin.profile;
+        let profile = &self.origin.profile;
         let advice = Advice::read_as(profile, status, headers, exchange, &self.config.caps);
         if let Some(dispatch) = self.dispatch.take() {
             self.origin.lock().pacing.record_response(dispatch, &advice, now);

@@ -1,4 +1,4 @@
-//! Times of responses, and time formats that are used by services, but not by the drafts.
+//! Waits that start with a response, including formats that services use, but the drafts do not.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -36,9 +36,24 @@ impl Clock {
 
     /// Returns the wait of a number: a delay in seconds, or a Unix time.
     pub(super) fn wait_of(&self, number: Duration) -> Option<Duration> {
-        match unix_time_of(number) {
-            Some(moment) => self.until(moment),
-            None => Some(self.left_of(number)),
+        match is_time(number) {
+            true => self.until(unix_time(number)?),
+            false => Some(self.left_of(number)),
+        }
+    }
+
+    /// Parses a time in any format. A number is a delay or a Unix time in units of which a second has `per_second`.
+    pub(super) fn wait(&self, text: &str, per_second: u32) -> Option<Duration> {
+        if text.len() > MAX_LENGTH {
+            return None;
+        }
+        if let Some((nanos, "")) = decimal(text) {
+            return self.wait_of(from_nanos(nanos / u128::from(per_second)));
+        }
+        let moment = || rfc3339(text).or_else(|| httpdate::parse_http_date(text).ok());
+        match duration(text) {
+            Some(delay) => Some(self.left_of(delay)),
+            None => self.until(moment()?),
         }
     }
 
@@ -48,22 +63,21 @@ impl Clock {
             return fractional_retry_after(headers, self.now);
         };
         let wait = field.wait(self.now);
-        let moment = unix_time_of(wait).filter(|_| field.date().is_none());
+        let is_time = is_time(wait) && field.date().is_none();
+        let moment = unix_time(wait).filter(|_| is_time);
         moment.and_then(|moment| self.until(moment)).or(Some(wait))
     }
 }
 
-/// Returns `None` for a delay in seconds. No server announces a delay of thirty years, so larger numbers are times.
-fn unix_time_of(number: Duration) -> Option<SystemTime> {
-    const FIRST_SECOND: u64 = 1_000_000_000;
-    const FIRST_MILLISECOND: u64 = 1_000_000_000_000;
-    let since_1970 = if number.as_secs() < FIRST_MILLISECOND {
-        number
-    } else {
-        number / 1_000
-    };
-    let is_time = number.as_secs() >= FIRST_SECOND;
-    UNIX_EPOCH.checked_add(since_1970).filter(|_| is_time)
+/// No server announces a delay of thirty years, so such a number of seconds is a Unix time.
+fn is_time(number: Duration) -> bool {
+    number.as_secs() >= 1_000_000_000
+}
+
+/// Numbers too large for seconds are milliseconds.
+fn unix_time(number: Duration) -> Option<SystemTime> {
+    let is_in_seconds = number.as_secs() < 1_000_000_000_000;
+    UNIX_EPOCH.checked_add(if is_in_seconds { number } else { number / 1_000 })
 }
 
 /// Parses a `Retry-After` that is malformed only because of fractions, which are rounded up.
@@ -82,20 +96,21 @@ fn rounded_up(line: &HeaderValue) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
+/// Returns the whole part of a number, saturated, and whether it has a fraction.
+pub(super) fn whole(text: &str) -> Option<(u64, bool)> {
+    let (nanos, rest) = decimal(text)?;
+    let whole = u64::try_from(nanos / NANOS).unwrap_or(u64::MAX);
+    rest.is_empty().then_some((whole, nanos % NANOS > 0))
+}
+
 /// Saturates at `u64::MAX`.
 pub(super) fn number(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| text.parse().unwrap_or(u64::MAX))
 }
 
-/// Seconds with an optional fraction, or a duration with units: `6m0s`, `1.5s`, `20ms`. Saturates.
-pub(super) fn duration(text: &str) -> Option<Duration> {
-    if text.len() > MAX_LENGTH {
-        return None;
-    }
-    if let Some((nanos, "")) = decimal(text) {
-        return Some(from_nanos(nanos));
-    }
+/// A duration with units: `6m0s`, `1.5s`, `20ms`. Saturates.
+fn duration(text: &str) -> Option<Duration> {
     let (mut rest, mut sum) = (text, 0_u128);
     while !rest.is_empty() {
         let (number, after) = decimal(rest)?;
@@ -109,24 +124,19 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| from_nanos(sum))
 }
 
-/// Unix time in seconds, with an optional fraction.
-pub(super) fn unix_time(text: &str) -> Option<SystemTime> {
-    let (nanos, rest) = decimal(text).filter(|_| text.len() <= MAX_LENGTH)?;
-    UNIX_EPOCH.checked_add(from_nanos(nanos)).filter(|_| rest.is_empty())
-}
-
 /// A time such as `2025-08-21T12:40:59Z`. Times before 1970 become the start of 1970.
-pub(super) fn rfc3339(text: &str) -> Option<SystemTime> {
-    if text.len() > MAX_LENGTH {
-        return None;
-    }
+fn rfc3339(text: &str) -> Option<SystemTime> {
     let (year, rest) = digits(text, 4)?;
     let (month, rest) = digits(rest.strip_prefix('-')?, 2)?;
     let (day, rest) = digits(rest.strip_prefix('-')?, 2)?;
     let (hour, rest) = digits(rest.strip_prefix(['T', 't', ' '])?, 2)?;
     let (minute, rest) = digits(rest.strip_prefix(':')?, 2)?;
-    // A leap second has the number 60.
-    let (second, rest) = digits(rest.strip_prefix(':')?, 2).filter(|(second, _)| *second <= 60)?;
+    let (second, rest) = match rest.strip_prefix(':') {
+        // A leap second has the number 60.
+        Some(rest) => digits(rest, 2).filter(|(second, _)| *second <= 60)?,
+        // Jira omits the seconds.
+        None => (0, rest),
+    };
     let (fraction, rest) = if rest.starts_with('.') {
         fraction(rest)?
     } else {
@@ -227,35 +237,72 @@ fn from_nanos(nanos: u128) -> Duration {
 mod tests {
     use super::*;
 
+    /// Half a second after a response of Tue, 14 Nov 2023 22:13:20 GMT.
+    fn wait(text: &str, per_second: u32) -> Option<u128> {
+        let clock = Clock {
+            now: UNIX_EPOCH + Duration::from_secs(1_700_000_000),
+            in_transit: Duration::from_millis(500),
+        };
+        clock.wait(text, per_second).map(|wait| wait.as_millis())
+    }
+
     #[test]
-    fn durations_are_read_with_their_units_and_numbers_as_seconds() {
+    fn each_format_of_a_time_is_told_by_its_syntax_and_size() {
         for (text, millis) in [
-            ("6m0s", 360_000),
-            ("1s", 1_000),
-            ("20ms", 20),
-            ("2m59.56s", 179_560),
-            ("1h2m3.5s", 3_723_500),
-            ("1d", 86_400_000),
-            ("1500us", 1),
-            ("60", 60_000),
+            ("6m0s", 359_500),
+            ("1s", 500),
+            ("20ms", 0),
+            ("2m59.56s", 179_060),
+            ("1h2m3.5s", 3_723_000),
+            ("1d", 86_399_500),
+            ("1500us", 0),
+            ("60", 59_500),
             ("0", 0),
-            ("0.5", 500),
+            ("1.5", 1_000),
+            ("999999999", 999_999_998_500),
+            ("1700000030", 30_000),
+            ("1700000030.25", 30_250),
+            ("1700000030250", 30_250),
+            ("1699999990", 0),
+            ("2023-11-14T22:13:50Z", 30_000),
+            ("2023-11-14T22:14Z", 40_000),
+            ("Tue, 14 Nov 2023 22:13:50 GMT", 30_000),
         ] {
-            let read = duration(text).map(|duration| duration.as_millis());
-            assert_eq!(read, Some(millis), "{text}");
+            assert_eq!(wait(text, 1), Some(millis), "{text}");
+        }
+        for (text, millis) in [
+            ("1500", 1_000),
+            ("0.5", 0),
+            ("1700000030", 1_700_000_030 - 500),
+            ("1700000030250", 30_250),
+            ("2s", 1_500),
+        ] {
+            assert_eq!(wait(text, 1_000), Some(millis), "{text}");
         }
     }
 
     #[test]
-    fn other_texts_are_no_durations_and_long_ones_are_the_longest() {
+    fn other_texts_are_no_times_and_long_durations_are_the_longest() {
         for text in [
-            "", "s", "-1s", "-1", "1x", "1s ", " 1s", "1.s", ".5s", "1 s", "soon", "1m-1s", "1,5s",
+            "", "s", "-1s", "-1", "1x", "1s ", " 1s", "1.s", ".5s", "1 s", "soon", "1m-1s", "1,5s", "1e3", "+5",
         ] {
-            assert_eq!(duration(text), None, "{text}");
+            assert_eq!(wait(text, 1), None, "{text}");
         }
-        assert_eq!(duration(&"1".repeat(65)), None);
-        for text in ["9".repeat(60), "9".repeat(50) + "d", "99999999999999999999h".to_owned()] {
-            assert!(duration(&text).unwrap() >= Duration::from_secs(u64::MAX / 2), "{text}");
+        // Times of other years, however they are written.
+        for text in [
+            "1000000000",
+            "1699913599",
+            "1731622401",
+            "1000000000000",
+            "9999-12-31T23:59:59Z",
+            "Fri, 31 Dec 9999 23:59:59 GMT",
+            &"9".repeat(60),
+        ] {
+            assert_eq!(wait(text, 1), None, "{text}");
+        }
+        assert_eq!(wait(&"1".repeat(65), 1), None);
+        for text in ["9".repeat(50) + "d", "99999999999999999999h".to_owned()] {
+            assert!(wait(&text, 1).unwrap() >= u128::from(u64::MAX / 2), "{text}");
         }
     }
 
@@ -265,6 +312,7 @@ mod tests {
             ("1970-01-01T00:00:00Z", 0),
             ("2000-02-29T23:59:59Z", 951_868_799),
             ("2025-08-21T12:40:59Z", 1_755_780_059),
+            ("2025-08-21T12:40Z", 1_755_780_000),
             ("2025-08-21t14:40:59+02:00", 1_755_780_059),
             ("2025-08-21 05:10:59-07:30", 1_755_780_059),
             ("2016-12-31T23:59:60Z", 1_483_228_800),
@@ -286,6 +334,8 @@ mod tests {
         for text in [
             "",
             "2025-08-21",
+            "2025-08-21T12:40",
+            "2025-08-21T12Z",
             "2025-08-21T12:40:59",
             "2025-13-21T12:40:59Z",
             "2025-00-21T12:40:59Z",
@@ -305,13 +355,5 @@ mod tests {
         ] {
             assert_eq!(rfc3339(text), None, "{text}");
         }
-        for text in ["", "-1", "soon", "1755780059s"] {
-            assert_eq!(unix_time(text), None, "{text}");
-        }
-        assert_eq!(unix_time(&"9".repeat(40)), None);
-        assert_eq!(
-            unix_time("1470173023.5"),
-            Some(UNIX_EPOCH + Duration::from_millis(1_470_173_023_500))
-        );
     }
 }

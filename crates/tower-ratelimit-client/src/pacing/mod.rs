@@ -126,8 +126,8 @@ impl Strategy {
 /// - Units that remain after `t` can still be used. Once none remain, requests are sent one at a time until a response
 ///   reports the remaining units.
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits, unless it is zero.
-/// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes no wait, or
-///   less than a second, this time doubles with each further rejection in a row, up to [`Caps::max_wait`].
+/// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes no wait,
+///   or less than a second, this time doubles with each further rejection in a row, up to [`Caps::max_wait`].
 /// - After a rejection or `Retry-After`, requests are also sent one at a time, until a response has neither. A request
 ///   without a response delays the next one for at most five seconds.
 /// - A limit that the server does not send again is forgotten some time after `t` has passed. This time is as long as
@@ -401,8 +401,8 @@ impl Pacing {
         known.map(|item| item.to_limit(now)).collect()
     }
 
-    /// Returns the time until which a [`Retry-After`](Advice::retry_after) or a [rejection](Advice::is_rejection) blocks
-    /// requests, or `None` if it has passed.
+    /// Returns the time until which a [`Retry-After`](Advice::retry_after) or a [rejection](Advice::is_rejection)
+    /// blocks requests, or `None` if it has passed.
     pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
         self.blocked_until.filter(|until| *until > now)
     }

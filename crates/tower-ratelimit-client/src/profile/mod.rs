@@ -1,52 +1,65 @@
+mod fields;
 mod of_origins;
 
 use std::time::Duration;
 
-use http::{HeaderMap, StatusCode};
+use http::{HeaderName, StatusCode};
 
+pub use self::fields::LimitFields;
+use self::fields::TimeField;
 pub(super) use self::of_origins::Profiles;
-use super::{
-    Limit,
-    time::{self, Clock, number},
-};
-use ratelimit_fields::{FieldError, Unit};
+use super::{Limit, reader::Reader};
+use ratelimit_fields::Unit;
 
-/// The nonstandard rate-limit fields of a service.
+/// A description of the nonstandard rate-limit fields of a service.
 ///
 /// Use a profile for services with `X-RateLimit-*` or custom fields, whose names do not determine the meaning of their
 /// values. Select it for each origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse
 /// a response with [`Advice::read_as`](super::Advice::read_as).
 ///
-/// | profile | the client reads | reset |
-/// |---|---|---|
-/// | [`Standard`](Self::Standard) | the `RateLimit` fields only | |
-/// | [`GitHub`](Self::GitHub) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` | Unix time |
-/// | [`OpenAi`](Self::OpenAi) | `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`, and `-tokens` | `6m0s` |
-/// | [`Anthropic`](Self::Anthropic) | `anthropic-ratelimit-requests-limit`, `-remaining`, `-reset`, and `-tokens-`, `-input-tokens-`, `-output-tokens-` | RFC 3339 |
-/// | [`XRateLimitSeconds`](Self::XRateLimitSeconds) | `x-ratelimit-limit`, `-remaining`, `-reset` | seconds |
-/// | [`XRateLimitUnixTime`](Self::XRateLimitUnixTime) | the same | Unix time |
+/// | profile | the client reads |
+/// |---|---|
+/// | [`new`](Self::new), the default | the fields of the drafts only |
+/// | [`x_rate_limit`](Self::x_rate_limit) | `x-ratelimit-limit`, `-remaining`, `-reset`, and the same with `x-rate-limit-` and `ratelimit-` |
+/// | [`github`](Self::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` |
+/// | [`open_ai`](Self::open_ai) | `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`, and `-tokens`; `retry-after-ms` |
+/// | [`anthropic`](Self::anthropic) | `anthropic-ratelimit-requests-limit`, `-remaining`, `-reset`, and `-tokens-`, `-input-tokens-`, `-output-tokens-` |
+///
+/// # Describe a service
+///
+/// A profile consists of the fields of each limit, of further fields with a wait, and of the statuses that reject a
+/// request. These settings also extend the profiles above.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
 /// use http::{HeaderMap, StatusCode};
-/// use tower_ratelimit_client::{Advice, Caps, Exchange, Profile};
+/// use tower_ratelimit_client::{Advice, Caps, Exchange, LimitFields, Profile};
+///
+/// // A shop reports 38 used of 40 units, and rejects with 430 and a wait in milliseconds.
+/// let shop = Profile::new()
+///     .with_limit(LimitFields::new().with_name("calls").with_used("x-shop-call-limit").with_reset("x-shop-reset"))
+///     .with_retry_after_ms("x-shop-retry-after-ms")
+///     .with_rejection(StatusCode::from_u16(430)?);
 ///
 /// let headers = HeaderMap::from_iter([
-///     ("x-ratelimit-remaining-requests".parse()?, "59".parse()?),
-///     ("x-ratelimit-reset-requests".parse()?, "1s".parse()?),
-///     ("x-ratelimit-remaining-tokens".parse()?, "0".parse()?),
-///     ("x-ratelimit-reset-tokens".parse()?, "6m0s".parse()?),
+///     ("x-shop-call-limit".parse()?, "38/40".parse()?),
+///     ("x-shop-reset".parse()?, "1.5".parse()?),
+///     ("x-shop-retry-after-ms".parse()?, "2500".parse()?),
 /// ]);
 /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
-/// let read = |profile| Advice::read_as(profile, StatusCode::OK, &headers, exchange, &Caps::default());
-/// let [requests, tokens] = read(Profile::OpenAi).limits().to_vec().try_into().unwrap();
-/// assert_eq!((requests.name(), requests.remaining()), (Some("requests"), Some(59)));
-/// assert_eq!((tokens.unit().as_str(), tokens.reset()), ("tokens", Some(Duration::from_secs(360))));
+/// let advice = Advice::read_as(&shop, StatusCode::from_u16(430)?, &headers, exchange, &Caps::default());
+/// let calls = &advice.limits()[0];
+/// assert_eq!((calls.name(), calls.quota(), calls.remaining()), (Some("calls"), Some(40), Some(2)));
+/// assert_eq!(calls.reset(), Some(Duration::from_millis(1_500)));
+/// assert_eq!(advice.retry_after(), Some(Duration::from_millis(2_500)));
+/// assert!(advice.is_rejection());
 ///
-/// // Without a profile, these fields are ignored.
-/// assert!(read(Profile::Standard).is_empty());
+/// // Without the profile, these fields are ignored.
+/// assert!(Advice::read(StatusCode::OK, &headers, exchange, &Caps::default()).is_empty());
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
+///
+/// # Rules
 ///
 /// With every profile, `Retry-After` takes precedence, and the `RateLimit` fields of the drafts apply as well.
 /// [`Caps`](super::Caps) bound all values. A malformed field (for example `-1`, which some gateways send) is ignored
@@ -55,148 +68,249 @@ use ratelimit_fields::{FieldError, Unit};
 /// A limit on tokens delays requests only while no tokens remain, because the cost of the next request is unknown.
 /// Absolute times are compared with the `Date` of the response, because the server's clock sets both. Without `Date`,
 /// they are compared with the local clock.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Profile {
-    /// Only the fields of the drafts. The default.
-    #[default]
-    Standard,
-    /// GitHub ([its documentation](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api)).
-    /// The name of the limit is its resource: `core`, `search`, `graphql`.
-    ///
-    /// The limit of each resource delays all requests to the origin, unless
-    /// [`partition_by`](super::ClientLayerBuilder::partition_by) separates the resources. A 429 response with remaining
-    /// units and without `Retry-After` concerns a secondary limit: the client waits one minute, as GitHub recommends.
-    GitHub,
-    /// OpenAI ([its documentation](https://platform.openai.com/docs/guides/rate-limits)), and services that use the
-    /// same fields. Has two limits, `requests` and `tokens`. A reset without a unit is in seconds.
-    ///
-    /// The reset is the time until the entire limit is restored, so a client that exhausts the limit waits longer than
-    /// necessary.
-    OpenAi,
-    /// Anthropic ([its documentation](https://platform.claude.com/docs/en/api/rate-limits)), with limits `requests`,
-    /// `tokens`, `input-tokens` and `output-tokens`. The reset is the time at which the entire limit is restored.
-    Anthropic,
-    /// `X-RateLimit-*` with a reset in seconds from now, like `LegacyReset::DeltaSeconds` of tower-quota.
-    XRateLimitSeconds,
-    /// `X-RateLimit-*` with a reset in Unix time, like express-rate-limit and `LegacyReset::UnixTime` of tower-quota.
-    XRateLimitUnixTime,
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    limits: Vec<LimitFields>,
+    waits: Vec<TimeField>,
+    rejections: Vec<StatusCode>,
+    exhausted_rejections: Vec<StatusCode>,
+    default_wait: Option<Duration>,
 }
 
-struct Names {
-    limit: &'static str,
-    remaining: &'static str,
-    reset: &'static str,
-}
-
-macro_rules! names {
+/// The three fields of a limit: `$before`, `limit`, `remaining` or `reset`, `$after`.
+macro_rules! limit_fields {
     ($before:literal, $after:literal) => {
-        Names {
-            limit: concat!($before, "limit", $after),
-            remaining: concat!($before, "remaining", $after),
-            reset: concat!($before, "reset", $after),
-        }
+        LimitFields::new()
+            .with_quota(concat!($before, "limit", $after))
+            .with_remaining(concat!($before, "remaining", $after))
+            .with_reset(concat!($before, "reset", $after))
     };
 }
 
-const X_RATE_LIMIT: Names = names!("x-ratelimit-", "");
-
-const OPEN_AI: [(&str, Names); 2] = [
-    ("requests", names!("x-ratelimit-", "-requests")),
-    ("tokens", names!("x-ratelimit-", "-tokens")),
-];
-
-const ANTHROPIC: [(&str, Names); 4] = [
-    ("requests", names!("anthropic-ratelimit-requests-", "")),
-    ("tokens", names!("anthropic-ratelimit-tokens-", "")),
-    ("input-tokens", names!("anthropic-ratelimit-input-tokens-", "")),
-    ("output-tokens", names!("anthropic-ratelimit-output-tokens-", "")),
-];
-
 impl Profile {
-    /// The wait that GitHub recommends after a secondary rate limit.
-    const SECONDARY_WAIT: Duration = Duration::from_secs(60);
-
-    pub(super) fn read(self, headers: &HeaderMap, clock: &Clock) -> (Vec<Limit>, Vec<FieldError>) {
-        let mut reader = Reader {
-            headers,
-            limits: Vec::new(),
-            ignored: Vec::new(),
-        };
-        let unix_time = |text: &str| clock.until(time::unix_time(text)?);
-        let rfc3339 = |text: &str| clock.until(time::rfc3339(text)?);
-        let duration = |text: &str| time::duration(text).map(|delay| clock.left_of(delay));
-        match self {
-            Self::Standard => {}
-            Self::GitHub => reader.read(resource(headers), Unit::Requests, &X_RATE_LIMIT, unix_time),
-            Self::XRateLimitSeconds => reader.read(None, Unit::Requests, &X_RATE_LIMIT, duration),
-            Self::XRateLimitUnixTime => reader.read(None, Unit::Requests, &X_RATE_LIMIT, unix_time),
-            Self::OpenAi => reader.read_all(&OPEN_AI, duration),
-            Self::Anthropic => reader.read_all(&ANTHROPIC, rfc3339),
-        }
-        (reader.limits, reader.ignored)
+    /// Creates a profile without fields, so that only the fields of the drafts are read.
+    pub fn new() -> Self {
+        Self::default()
     }
 
-    /// The documented wait after a response without `Retry-After`.
-    pub(super) fn usual_wait(self, status: StatusCode, limits: &[Limit]) -> Option<Duration> {
-        let is_used_up = limits.iter().any(|limit| limit.remaining == Some(0));
-        let is_secondary = self == Self::GitHub && status == StatusCode::TOO_MANY_REQUESTS && !is_used_up;
-        is_secondary.then_some(Self::SECONDARY_WAIT)
-    }
-}
-
-fn resource(headers: &HeaderMap) -> Option<String> {
-    const MAX_LENGTH: usize = 64;
-    let resource = headers.get("x-ratelimit-resource")?.to_str().ok()?;
-    (!resource.is_empty() && resource.len() <= MAX_LENGTH).then(|| resource.to_owned())
-}
-
-struct Reader<'a> {
-    headers: &'a HeaderMap,
-    limits: Vec<Limit>,
-    ignored: Vec<FieldError>,
-}
-
-impl Reader<'_> {
-    fn read_all(&mut self, limits: &[(&str, Names)], reset: impl Fn(&str) -> Option<Duration>) {
-        for (name, names) in limits {
-            let unit = match *name {
-                "requests" => Unit::Requests,
-                _ => Unit::tokens(),
-            };
-            self.read(Some((*name).to_owned()), unit, names, &reset);
-        }
-    }
-
-    fn read(&mut self, name: Option<String>, unit: Unit, names: &Names, reset: impl Fn(&str) -> Option<Duration>) {
-        let quota = self.field(names.limit, "a number", number);
-        let remaining = self.field(names.remaining, "a number", number);
-        let reset = self.field(names.reset, "a time in the format of this service", reset);
-        if quota.is_some() || remaining.is_some() {
-            self.limits.push(Limit {
-                name,
-                partition_key: None,
-                unit: Some(unit),
-                quota,
-                remaining,
-                reset,
-            });
-        }
+    /// Creates the profile of services with `X-RateLimit-*`, `X-Rate-Limit-*` or `RateLimit-*`, such as X, Okta,
+    /// Reddit, and services with express-rate-limit or tower-quota.
+    ///
+    /// The reset can have [any format](LimitFields::with_reset), for example seconds or a Unix time. The limits are
+    /// named `x-ratelimit` and `x-rate-limit`, because a gateway and the service behind it can use different fields. The
+    /// limit of `RateLimit-*` has no name.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange, Profile};
+    ///
+    /// let headers = HeaderMap::from_iter([
+    ///     ("date".parse()?, "Tue, 14 Nov 2023 22:13:20 GMT".parse()?),
+    ///     ("x-rate-limit-remaining".parse()?, "59".parse()?),
+    ///     ("x-rate-limit-reset".parse()?, "1700000030".parse()?),
+    /// ]);
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let profile = Profile::x_rate_limit();
+    /// let advice = Advice::read_as(&profile, StatusCode::OK, &headers, exchange, &Caps::default());
+    /// assert_eq!(advice.limits()[0].remaining(), Some(59));
+    /// assert_eq!(advice.limits()[0].reset(), Some(Duration::from_secs(30)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn x_rate_limit() -> Self {
+        Self::new()
+            .with_limit(limit_fields!("x-ratelimit-", "").with_name("x-ratelimit"))
+            .with_limit(limit_fields!("x-rate-limit-", "").with_name("x-rate-limit"))
+            .with_limit(limit_fields!("ratelimit-", ""))
     }
 
-    fn field<T>(&mut self, name: &'static str, expected: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
-        let mut lines = self.headers.get_all(name).iter();
-        let line = lines.next()?;
-        if lines.next().is_some() {
-            let error = FieldError::malformed(name, "more than one line");
-            self.ignored.push(error);
-            return None;
+    /// Creates the profile of GitHub ([its
+    /// documentation](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api)).
+    /// The name of the limit is its resource: `core`, `search`, `graphql`.
+    ///
+    /// The limit of each resource delays all requests to the origin, unless
+    /// [`partition_by`](super::ClientLayerBuilder::partition_by) separates the resources. A 403 response is a rejection
+    /// if no units remain or if it has `Retry-After`. A 429 response with remaining units and without `Retry-After`
+    /// concerns a secondary limit: the client waits one minute, as GitHub recommends.
+    pub fn github() -> Self {
+        Self::new()
+            .with_limit(limit_fields!("x-ratelimit-", "").with_name_field("x-ratelimit-resource"))
+            .with_exhausted_rejection(StatusCode::FORBIDDEN)
+            .with_default_wait(Duration::from_secs(60))
+    }
+
+    /// Creates the profile of OpenAI ([its documentation](https://platform.openai.com/docs/guides/rate-limits)), and of
+    /// services that use the same fields, with limits `requests` and `tokens`.
+    ///
+    /// The reset is the time until the entire limit is restored, so a client that exhausts the limit waits longer than
+    /// necessary.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange, Profile};
+    ///
+    /// let headers = HeaderMap::from_iter([
+    ///     ("x-ratelimit-remaining-requests".parse()?, "59".parse()?),
+    ///     ("x-ratelimit-reset-requests".parse()?, "1s".parse()?),
+    ///     ("x-ratelimit-remaining-tokens".parse()?, "0".parse()?),
+    ///     ("x-ratelimit-reset-tokens".parse()?, "6m0s".parse()?),
+    /// ]);
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let advice = Advice::read_as(&Profile::open_ai(), StatusCode::OK, &headers, exchange, &Caps::default());
+    /// let [requests, tokens] = advice.limits().to_vec().try_into().unwrap();
+    /// assert_eq!((requests.name(), requests.remaining()), (Some("requests"), Some(59)));
+    /// assert_eq!((tokens.unit().as_str(), tokens.reset()), ("tokens", Some(Duration::from_secs(360))));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn open_ai() -> Self {
+        let tokens = limit_fields!("x-ratelimit-", "-tokens").with_unit(Unit::tokens());
+        Self::new()
+            .with_limit(limit_fields!("x-ratelimit-", "-requests").with_name("requests"))
+            .with_limit(tokens.with_name("tokens"))
+            .with_retry_after_ms("retry-after-ms")
+    }
+
+    /// Creates the profile of Anthropic ([its documentation](https://platform.claude.com/docs/en/api/rate-limits)),
+    /// with limits `requests`, `tokens`, `input-tokens` and `output-tokens`.
+    ///
+    /// The reset is the time at which the entire limit is restored.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange, Profile};
+    ///
+    /// let headers = HeaderMap::from_iter([
+    ///     ("date".parse()?, "Thu, 21 Aug 2025 12:40:29 GMT".parse()?),
+    ///     ("anthropic-ratelimit-input-tokens-remaining".parse()?, "0".parse()?),
+    ///     ("anthropic-ratelimit-input-tokens-reset".parse()?, "2025-08-21T12:40:59Z".parse()?),
+    /// ]);
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let advice = Advice::read_as(&Profile::anthropic(), StatusCode::OK, &headers, exchange, &Caps::default());
+    /// assert_eq!(advice.limits()[0].name(), Some("input-tokens"));
+    /// assert_eq!(advice.limits()[0].reset(), Some(Duration::from_secs(30)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn anthropic() -> Self {
+        let tokens = |fields: LimitFields| fields.with_unit(Unit::tokens());
+        let [all, input, output] = [
+            limit_fields!("anthropic-ratelimit-tokens-", "").with_name("tokens"),
+            limit_fields!("anthropic-ratelimit-input-tokens-", "").with_name("input-tokens"),
+            limit_fields!("anthropic-ratelimit-output-tokens-", "").with_name("output-tokens"),
+        ]
+        .map(tokens);
+        Self::new()
+            .with_limit(limit_fields!("anthropic-ratelimit-requests-", "").with_name("requests"))
+            .with_limit(all)
+            .with_limit(input)
+            .with_limit(output)
+    }
+
+    /// Adds the fields of a limit.
+    #[must_use]
+    pub fn with_limit(mut self, fields: LimitFields) -> Self {
+        self.limits.push(fields);
+        self
+    }
+
+    /// Adds a field that has the meaning of `Retry-After`, in [any format](LimitFields::with_reset) of a reset.
+    ///
+    /// If a response has several such fields, the longest wait applies. See
+    /// [`with_default_wait`](Self::with_default_wait) for an example.
+    #[must_use]
+    pub fn with_retry_after(mut self, field: &'static str) -> Self {
+        self.waits.push(TimeField::seconds(field));
+        self
+    }
+
+    /// Adds a field that has the meaning of `Retry-After`, but contains milliseconds, such as `retry-after-ms`.
+    #[must_use]
+    pub fn with_retry_after_ms(mut self, field: &'static str) -> Self {
+        self.waits.push(TimeField::milliseconds(field));
+        self
+    }
+
+    /// Treats each response with `status` as a [rejection](super::Advice::is_rejection), like 429.
+    #[must_use]
+    pub fn with_rejection(mut self, status: StatusCode) -> Self {
+        self.rejections.push(status);
+        self
+    }
+
+    /// Treats a response with `status` as a [rejection](super::Advice::is_rejection) if it has a wait or a limit
+    /// without remaining units. Use this for a status that can also mean something else, such as 403.
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange, Profile};
+    ///
+    /// let profile = Profile::x_rate_limit().with_exhausted_rejection(StatusCode::FORBIDDEN);
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let is_rejection = |remaining: &str| {
+    ///     let mut headers = HeaderMap::new();
+    ///     headers.insert("x-ratelimit-remaining", remaining.parse().unwrap());
+    ///     Advice::read_as(&profile, StatusCode::FORBIDDEN, &headers, exchange, &Caps::default()).is_rejection()
+    /// };
+    /// assert!(is_rejection("0"));
+    /// assert!(!is_rejection("1"));
+    /// ```
+    #[must_use]
+    pub fn with_exhausted_rejection(mut self, status: StatusCode) -> Self {
+        self.exhausted_rejections.push(status);
+        self
+    }
+
+    /// Sets the wait after a rejection that has neither a wait nor a limit without remaining units. Default: none, so
+    /// that the client [backs off](super::Pacing#rules).
+    ///
+    /// ```
+    /// use std::time::{Duration, SystemTime};
+    /// use http::{HeaderMap, StatusCode};
+    /// use tower_ratelimit_client::{Advice, Caps, Exchange, Profile};
+    ///
+    /// let profile = Profile::new().with_retry_after("x-pause").with_default_wait(Duration::from_secs(30));
+    /// let exchange = Exchange { received: SystemTime::now(), elapsed: Duration::ZERO };
+    /// let wait = |headers| {
+    ///     let rejection = StatusCode::TOO_MANY_REQUESTS;
+    ///     Advice::read_as(&profile, rejection, &headers, exchange, &Caps::default()).retry_after()
+    /// };
+    /// assert_eq!(wait(HeaderMap::from_iter([("x-pause".parse()?, "5".parse()?)])), Some(Duration::from_secs(5)));
+    /// assert_eq!(wait(HeaderMap::new()), Some(Duration::from_secs(30)));
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_default_wait(mut self, wait: Duration) -> Self {
+        self.default_wait = Some(wait);
+        self
+    }
+
+    /// Adds the limits that are not already in `limits`.
+    pub(super) fn read_limits(&self, reader: &mut Reader<'_>, limits: &mut Vec<Limit>) {
+        for fields in &self.limits {
+            let limit = fields.read(reader).filter(|limit| !limits.contains(limit));
+            limits.extend(limit);
         }
-        let value = line.to_str().ok().and_then(|text| parse(text.trim_ascii()));
-        if value.is_none() {
-            let error = FieldError::malformed(name, &format!("not {expected}"));
-            self.ignored.push(error);
-        }
-        value
+    }
+
+    /// Returns the longest wait of the additional fields.
+    pub(super) fn read_wait(&self, reader: &mut Reader<'_>) -> Option<Duration> {
+        let waits = self.waits.iter().filter_map(|field| field.read(reader));
+        waits.max()
+    }
+
+    pub(super) fn rejects(&self, status: StatusCode, is_exhausted: bool) -> bool {
+        self.rejections.contains(&status) || (is_exhausted && self.exhausted_rejections.contains(&status))
+    }
+
+    pub(super) fn default_wait(&self) -> Option<Duration> {
+        self.default_wait
+    }
+
+    fn invalid_field(&self) -> Option<&'static str> {
+        let of_limits = self.limits.iter().flat_map(LimitFields::fields);
+        let mut fields = of_limits.chain(self.waits.iter().map(TimeField::name));
+        fields.find(|field| HeaderName::from_bytes(field.as_bytes()).is_err())
     }
 }

@@ -11,6 +11,7 @@ mod problems;
 mod profiles;
 mod properties;
 mod readiness;
+mod recorded;
 mod rejections;
 mod retries;
 

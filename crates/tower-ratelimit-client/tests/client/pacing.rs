@@ -45,7 +45,7 @@ impl Scene {
 
     /// Like `exchange`, with a server that sends the fields of `profile`.
     #[track_caller]
-    pub(super) fn exchange_as(&mut self, profile: Profile, status: u16, now: u64, lines: &[&str]) {
+    pub(super) fn exchange_as(&mut self, profile: &Profile, status: u16, now: u64, lines: &[&str]) {
         let dispatch = self.send(now);
         let status = StatusCode::from_u16(status).unwrap();
         let advice = Advice::read_as(profile, status, &headers(lines), exchange(now, 0), &Caps::default());

@@ -3,25 +3,26 @@
 use httpdate::fmt_http_date;
 use proptest::prelude::*;
 use ratelimit_fields::Unit;
-use tower_ratelimit_client::{Limit, Profile};
+use tower_ratelimit_client::{Limit, LimitFields, Profile};
 
 use super::{
     pacing::{Scene, waiting},
     *,
 };
 
-const PROFILES: [Profile; 6] = [
-    Profile::Standard,
-    Profile::GitHub,
-    Profile::OpenAi,
-    Profile::Anthropic,
-    Profile::XRateLimitSeconds,
-    Profile::XRateLimitUnixTime,
-];
+fn profiles() -> [Profile; 5] {
+    [
+        Profile::new(),
+        Profile::github(),
+        Profile::open_ai(),
+        Profile::anthropic(),
+        Profile::x_rate_limit(),
+    ]
+}
 
 fn read(profile: Profile, status: u16, lines: &[&str]) -> Advice {
     let status = StatusCode::from_u16(status).unwrap();
-    Advice::read_as(profile, status, &headers(lines), exchange(0, 0), &Caps::default())
+    Advice::read_as(&profile, status, &headers(lines), exchange(0, 0), &Caps::default())
 }
 
 /// Name, unit, quota, units left, and seconds until the reset.
@@ -80,14 +81,14 @@ const ANTHROPIC: [&str; 13] = [
 
 #[test]
 fn responses_that_services_have_sent_are_read() {
-    let github = read(Profile::GitHub, 200, &GITHUB);
+    let github = read(Profile::github(), 200, &GITHUB);
     // One hour, which the client caps at ten minutes.
     assert_eq!(
         told(&github.limits()[0]),
         (None, "requests", Some(60), Some(58), Some(600))
     );
 
-    let open_ai = read(Profile::OpenAi, 200, &OPEN_AI);
+    let open_ai = read(Profile::open_ai(), 200, &OPEN_AI);
     let [requests, tokens] = open_ai.limits() else {
         panic!("{open_ai:?}")
     };
@@ -102,7 +103,7 @@ fn responses_that_services_have_sent_are_read() {
         (Some("tokens"), "tokens", Some(10_000), Some(10_000), Some(0))
     );
 
-    let anthropic = read(Profile::Anthropic, 200, &ANTHROPIC);
+    let anthropic = read(Profile::anthropic(), 200, &ANTHROPIC);
     let told: Vec<_> = anthropic.limits().iter().map(told).collect();
     let ten = Some(10_000);
     assert_eq!(
@@ -129,30 +130,30 @@ fn the_fields_of_a_profile_are_read_beside_those_of_the_drafts() {
     let recorded = include_str!("../../../ratelimit-fields/tests/fields/recorded/express-rate-limit-draft-6.txt");
     let head = recorded.split("\n\n").nth(1).unwrap();
     let lines: Vec<&str> = head.lines().skip(1).collect();
-    let advice = read(Profile::XRateLimitUnixTime, 200, &lines);
+    let advice = read(Profile::x_rate_limit(), 200, &lines);
     let told: Vec<_> = advice.limits().iter().map(told).collect();
     // The moment is rounded up to a second, and so is the date: here it looks a second later.
     assert_eq!(
         told,
         [
             (None, "requests", Some(2), Some(1), Some(60)),
-            (None, "requests", Some(2), Some(1), Some(61)),
+            (Some("x-ratelimit"), "requests", Some(2), Some(1), Some(61)),
         ]
     );
-    assert_eq!(read(Profile::Standard, 200, &lines).limits().len(), 1);
+    assert_eq!(read(Profile::new(), 200, &lines).limits().len(), 1);
 }
 
 #[test]
 fn each_profile_reads_its_own_fields_and_no_others() {
     let all: Vec<&str> = [&GITHUB[..], &OPEN_AI, &ANTHROPIC[1..]].concat();
     let count = |profile| read(profile, 200, &all).limits().len();
-    assert_eq!(PROFILES.map(count), [0, 1, 2, 4, 1, 1]);
-    assert!(read(Profile::Standard, 200, &all).is_empty());
+    assert_eq!(profiles().map(count), [0, 1, 2, 4, 1]);
+    assert!(read(Profile::new(), 200, &all).is_empty());
 }
 
 #[test]
 fn a_moment_is_compared_with_the_date_of_the_response_else_with_the_clock_of_this_computer() {
-    let reset = |lines: &[&str]| read(Profile::GitHub, 200, lines).limits()[0].reset();
+    let reset = |lines: &[&str]| read(Profile::github(), 200, lines).limits()[0].reset();
     let lines = [
         "x-ratelimit-remaining: 1",
         "x-ratelimit-reset: 1700000040",
@@ -170,7 +171,7 @@ fn a_moment_is_compared_with_the_date_of_the_response_else_with_the_clock_of_thi
 #[test]
 fn malformed_fields_are_ignored_each_by_itself_and_named() {
     let advice = read(
-        Profile::OpenAi,
+        Profile::open_ai(),
         200,
         &[
             "x-ratelimit-limit-tokens: -1",
@@ -180,10 +181,11 @@ fn malformed_fields_are_ignored_each_by_itself_and_named() {
             "x-ratelimit-reset-requests: 17",
         ],
     );
-    let [requests] = advice.limits() else {
+    let [requests, tokens] = advice.limits() else {
         panic!("{advice:?}")
     };
     assert_eq!(told(requests), (Some("requests"), "requests", None, Some(0), Some(17)));
+    assert_eq!(told(tokens), (Some("tokens"), "tokens", None, None, Some(0)));
     let ignored: Vec<_> = advice.ignored().iter().map(ToString::to_string).collect();
     assert_eq!(
         ignored,
@@ -198,18 +200,18 @@ fn malformed_fields_are_ignored_each_by_itself_and_named() {
 fn times_in_other_forms_and_fields_with_two_lines_are_malformed() {
     for (profile, lines) in [
         (
-            Profile::GitHub,
+            Profile::github(),
             ["x-ratelimit-remaining: 5", "x-ratelimit-reset: tomorrow"],
         ),
         (
-            Profile::XRateLimitSeconds,
+            Profile::x_rate_limit(),
             ["x-ratelimit-remaining: 5", "x-ratelimit-reset: -4"],
         ),
         (
-            Profile::Anthropic,
+            Profile::anthropic(),
             [
                 "anthropic-ratelimit-requests-remaining: 5",
-                "anthropic-ratelimit-requests-reset: 60",
+                "anthropic-ratelimit-requests-reset: 60 seconds",
             ],
         ),
     ] {
@@ -218,14 +220,10 @@ fn times_in_other_forms_and_fields_with_two_lines_are_malformed() {
             (advice.limits()[0].remaining(), advice.limits()[0].reset()),
             (Some(5), None)
         );
-        assert!(
-            advice.ignored()[0]
-                .to_string()
-                .ends_with("not a time in the format of this service")
-        );
+        assert!(advice.ignored()[0].to_string().ends_with("not a time"));
     }
     let twice = read(
-        Profile::GitHub,
+        Profile::github(),
         200,
         &["x-ratelimit-remaining: 5", "x-ratelimit-remaining: 9"],
     );
@@ -236,14 +234,14 @@ fn times_in_other_forms_and_fields_with_two_lines_are_malformed() {
     );
     for resource in ["", &"a".repeat(65)] {
         let line = format!("x-ratelimit-resource: {resource}");
-        let advice = read(Profile::GitHub, 200, &["x-ratelimit-remaining: 5", &line]);
+        let advice = read(Profile::github(), 200, &["x-ratelimit-remaining: 5", &line]);
         assert_eq!(advice.limits()[0].name(), None);
     }
 }
 
 #[test]
 fn retry_after_counts_first_whatever_the_profile() {
-    for profile in PROFILES {
+    for profile in profiles() {
         let lines = [
             "retry-after: 7",
             "x-ratelimit-remaining: 0",
@@ -254,15 +252,54 @@ fn retry_after_counts_first_whatever_the_profile() {
             "anthropic-ratelimit-requests-reset: 2023-11-14T22:20:00Z",
         ];
         let mut scene = waiting();
-        scene.exchange_as(profile, 429, 0, &lines);
+        scene.exchange_as(&profile, 429, 0, &lines);
         assert_eq!(scene.wait(0).until(), at(7), "{profile:?}");
     }
+}
+
+/// A profile that describes a field of the drafts reads what their strict parser rejects.
+#[test]
+fn a_field_of_the_drafts_that_a_profile_reads_has_one_error_or_none() {
+    let lines = |reset| ["ratelimit-remaining: 5", reset];
+    for (reset, expected) in [
+        ("ratelimit-reset: 1700000030.5", Duration::from_millis(30_500)),
+        ("ratelimit-reset: 2023-11-14T22:13:50Z", seconds(30)),
+        ("ratelimit-reset: 30s", seconds(30)),
+    ] {
+        let strict = read(Profile::new(), 200, &lines(reset));
+        assert_eq!(
+            (strict.limits()[0].reset(), strict.ignored().len()),
+            (None, 1),
+            "{reset}"
+        );
+        let lenient = read(Profile::x_rate_limit(), 200, &lines(reset));
+        assert_eq!(lenient.limits()[1].reset(), Some(expected), "{reset}");
+        assert!(lenient.ignored().is_empty(), "{reset}");
+    }
+    let malformed = read(Profile::x_rate_limit(), 200, &lines("ratelimit-reset: soon"));
+    assert_eq!((malformed.limits().len(), malformed.ignored().len()), (1, 1));
+}
+
+/// The limits of a gateway and of the service behind it, which use different fields.
+#[test]
+fn limits_in_fields_of_several_names_hold_each_by_itself() {
+    let lines = [
+        "x-ratelimit-remaining: 0",
+        "x-ratelimit-reset: 1",
+        "x-rate-limit-remaining: 50",
+        "x-rate-limit-reset: 60",
+        "ratelimit-remaining: 900",
+        "ratelimit-reset: 3600",
+    ];
+    let mut scene = waiting();
+    scene.exchange_as(&Profile::x_rate_limit(), 200, 0, &lines);
+    assert_eq!(scene.wait(0).until(), at(1));
 }
 
 /// docs.github.com: a secondary limit has a `Retry-After`, has no remaining units, or requires a wait of one minute.
 #[test]
 fn a_secondary_limit_of_github_is_waited_for() {
-    let wait = |status, lines: &[&str]| read(Profile::GitHub, status, lines).retry_after();
+    let wait = |status, lines: &[&str]| read(Profile::github(), status, lines).retry_after();
     let left = ["x-ratelimit-remaining: 4000", "x-ratelimit-reset: 1700000500"];
     assert_eq!(wait(429, &left), Some(seconds(60)));
     assert_eq!(wait(429, &["retry-after: 5", left[0]]), Some(seconds(5)));
@@ -273,10 +310,10 @@ fn a_secondary_limit_of_github_is_waited_for() {
     assert_eq!(wait(403, &left), None);
     assert_eq!(wait(200, &left), None);
     assert_eq!(wait(429, &["age: 9", left[0]]), None);
-    assert_eq!(read(Profile::OpenAi, 429, &left).retry_after(), None);
+    assert_eq!(read(Profile::open_ai(), 429, &left).retry_after(), None);
     let caps = Caps::new(seconds(20), 9).unwrap();
     let capped = Advice::read_as(
-        Profile::GitHub,
+        &Profile::github(),
         StatusCode::TOO_MANY_REQUESTS,
         &headers(&left),
         exchange(0, 0),
@@ -297,7 +334,7 @@ fn a_client_waits_while_no_tokens_are_left_and_not_before() {
     };
     let after = |left: u64| -> Scene {
         let (mut scene, lines) = (waiting(), lines(left));
-        scene.exchange_as(Profile::OpenAi, 200, 0, &lines.each_ref().map(String::as_str));
+        scene.exchange_as(&Profile::open_ai(), 200, 0, &lines.each_ref().map(String::as_str));
         scene
     };
     assert_eq!(after(3).burst(0).len(), 50);
@@ -309,9 +346,9 @@ fn a_client_waits_while_no_tokens_are_left_and_not_before() {
 
 #[test]
 fn limits_of_a_response_from_a_cache_are_ignored() {
-    for profile in PROFILES {
+    for profile in profiles() {
         let all: Vec<&str> = [&["age: 30"][..], &GITHUB, &OPEN_AI, &ANTHROPIC[1..]].concat();
-        assert!(read(profile, 200, &all).is_empty(), "{profile:?}");
+        assert!(read(profile.clone(), 200, &all).is_empty(), "{profile:?}");
     }
 }
 
@@ -336,10 +373,10 @@ fn service() -> (Arc<Mutex<Vec<String>>>, ScriptedService) {
 #[tokio::test(start_paused = true)]
 async fn each_origin_has_its_own_profile() {
     let layer = builder()
-        .profile("open.example", Profile::OpenAi)
-        .profile("Legacy.example", Profile::XRateLimitSeconds)
-        .profile("legacy.example:8443", Profile::OpenAi)
-        .profile("[::1]:80", Profile::XRateLimitSeconds)
+        .profile("open.example", Profile::open_ai())
+        .profile("Legacy.example", Profile::x_rate_limit())
+        .profile("legacy.example:8443", Profile::open_ai())
+        .profile("[::1]:80", Profile::x_rate_limit())
         .build()
         .unwrap();
     let (log, service) = service();
@@ -375,9 +412,9 @@ async fn each_origin_has_its_own_profile() {
 }
 
 #[test]
-fn texts_that_are_no_origins_and_origins_that_are_set_twice_are_errors() {
+fn invalid_origins_and_fields_and_origins_that_are_set_twice_are_errors() {
     let error = |origins: &[&str]| {
-        let set = |builder: ClientLayerBuilder, origin: &&str| builder.profile(origin, Profile::GitHub);
+        let set = |builder: ClientLayerBuilder, origin: &&str| builder.profile(origin, Profile::github());
         let built = origins.iter().fold(builder(), set).build();
         built.map(drop).map_err(|error| error.to_string())
     };
@@ -393,6 +430,15 @@ fn texts_that_are_no_origins_and_origins_that_are_set_twice_are_errors() {
     ] {
         let expected = format!("client: profile {text:?} is not a host with an optional port");
         assert_eq!(error(&[text]), Err(expected));
+    }
+    let fields = LimitFields::new().with_quota("x-quota").with_reset("x reset");
+    for (profile, field) in [
+        (Profile::new().with_limit(fields), "x reset"),
+        (Profile::github().with_retry_after_ms(""), ""),
+    ] {
+        let error = builder().profile("a.example", profile).build().unwrap_err();
+        let message = format!("client: profile of \"a.example\": {field:?} is not a field name");
+        assert_eq!(error.to_string(), message);
     }
     assert_eq!(
         error(&["a.example", "A.example"]),
@@ -452,14 +498,14 @@ proptest! {
         let moment = std::time::UNIX_EPOCH + seconds(now);
         let date = format!("date: {}", fmt_http_date(moment));
         let reset = format!("anthropic-ratelimit-requests-reset: {}", rfc3339(now + wait, offset));
-        let advice = read(Profile::Anthropic, 200, &["anthropic-ratelimit-requests-remaining: 1", &date, &reset]);
+        let advice = read(Profile::anthropic(), 200, &["anthropic-ratelimit-requests-remaining: 1", &date, &reset]);
         prop_assert_eq!(advice.limits()[0].reset(), Some(seconds(wait)), "{}", reset);
     }
 
     /// No client waits forever, regardless of the server's response.
     #[test]
     fn no_text_makes_a_profile_panic_or_a_client_wait_longer_than_the_cap(
-        values in proptest::collection::vec("[0-9a-zTZµ:+. -]{0,30}", 6), status in proptest::sample::select(vec![200, 403, 429]),
+        values in proptest::collection::vec("[0-9a-zTZµ:+./ -]{0,30}", 6), status in proptest::sample::select(vec![200, 403, 429]),
     ) {
         let names = [
             ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"],
@@ -476,8 +522,16 @@ proptest! {
         });
         let fields: HeaderMap = fields.collect();
         let status = StatusCode::from_u16(status).unwrap();
-        for profile in PROFILES {
-            let advice = Advice::read_as(profile, status, &fields, exchange(0, 0), &Caps::default());
+        let described = LimitFields::new()
+            .with_name_field("x-ratelimit-limit")
+            .with_used("x-ratelimit-remaining")
+            .with_reset_ms("x-ratelimit-reset");
+        let described = Profile::new()
+            .with_limit(described)
+            .with_retry_after("x-ratelimit-reset-tokens")
+            .with_rejection(StatusCode::OK);
+        for profile in profiles().into_iter().chain([described]) {
+            let advice = Advice::read_as(&profile, status, &fields, exchange(0, 0), &Caps::default());
             for limit in advice.limits() {
                 prop_assert!(limit.reset().is_none_or(|reset| reset <= seconds(600)));
                 prop_assert!(limit.remaining().is_none_or(|remaining| remaining <= 10_000));
