@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "sockets do not follow virtual time")]
 
-use std::{convert::Infallible, time::Duration};
+use std::{convert::Infallible, net::SocketAddr, time::Duration};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
@@ -194,4 +194,81 @@ async fn over_http_2_the_response_ends_and_the_stream_is_reset_without_an_error(
             assert!(ends.is_some() && ends < reset, "{frames:?}");
         }
     }
+}
+
+struct Nginx(std::process::Child);
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// An nginx that forwards to this server, until it is dropped. Returns it and its address.
+async fn nginx(server: &Server, directives: &str) -> (Nginx, SocketAddr) {
+    let nginx = std::env::var("NGINX").expect("NGINX is the path of an nginx");
+    let folder = std::env::temp_dir().join(format!("nginx-{}", server.address.port()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let (listener, address) = crate::listener().await;
+    drop(listener);
+    let to = server.address;
+    let configuration = format!(
+        "daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log {folder}/errors;
+         events {{ worker_connections 1024; }}
+         http {{
+             access_log off; client_body_temp_path {folder}/bodies; proxy_temp_path {folder}/proxied;
+             fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+             server {{
+                 listen {address}; client_max_body_size 100m;
+                 location / {{ proxy_pass http://{to}; proxy_http_version 1.1; {directives} }}
+             }}
+         }}",
+        folder = folder.display()
+    );
+    let file = folder.join("nginx.conf");
+    std::fs::write(&file, configuration).unwrap();
+    let mut command = std::process::Command::new(nginx);
+    // nginx itself reads sockets from a variable of this name.
+    command.env_remove("NGINX");
+    command.arg("-c").arg(&file).arg("-e").arg(folder.join("errors"));
+    let nginx = Nginx(command.spawn().unwrap());
+    for _ in 0..500 {
+        if TcpStream::connect(address).await.is_ok() {
+            return (nginx, address);
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{}", std::fs::read_to_string(folder.join("errors")).unwrap_or_default());
+}
+
+/// `make proxy-test` runs this, which needs a real nginx.
+#[tokio::test]
+#[ignore = "needs an nginx"]
+async fn behind_nginx_the_caller_of_every_rejected_upload_receives_its_429() {
+    for limits in limits_of_both_kinds(1) {
+        let server = server(&limits).await;
+        for directives in ["", "proxy_request_buffering off;"] {
+            let (_nginx, address) = nginx(&server, directives).await;
+            for length in [64_000, 200_000, 5_000_000] {
+                let mut received = 0;
+                for _ in 0..50 {
+                    received += u32::from(is_rejected(&upload_through(address, length).await));
+                }
+                assert_eq!(received, 50, "{length} {directives}");
+            }
+        }
+    }
+}
+
+async fn upload_through(address: SocketAddr, length: usize) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut upload = head(&format!("content-length: {length}\r\nconnection: close")).into_bytes();
+    upload.resize(upload.len() + length, b'x');
+    let (mut reading, mut writing) = stream.split();
+    let mut answer = Vec::new();
+    // nginx may close the connection once it has forwarded the response.
+    let read = timeout(Duration::from_secs(30), reading.read_to_end(&mut answer));
+    let _ = tokio::join!(writing.write_all(&upload), read);
+    String::from_utf8_lossy(&answer).into_owned()
 }

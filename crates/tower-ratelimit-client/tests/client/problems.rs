@@ -89,10 +89,15 @@ async fn a_rejection_of_the_layer_is_read_as_what_it_is() {
         .policy(QuotaPolicy::per_day("daily", 1))
         .build()
         .unwrap();
-    let service = limits.layer(service_fn(async |_: Request<()>| {
+    let service = limits.layer(service_fn(async |_: Request<String>| {
         Ok::<_, std::convert::Infallible>(http::Response::new(Full::from(Bytes::new())))
     }));
-    let request = || Request::get("/").header("x-user-id", "alice").body(()).unwrap();
+    let request = || {
+        Request::get("/")
+            .header("x-user-id", "alice")
+            .body(String::new())
+            .unwrap()
+    };
     service.clone().oneshot(request()).await.unwrap();
     let rejected = service.oneshot(request()).await.unwrap();
     assert_eq!(rejected.headers()["content-type"], Problem::MEDIA_TYPE);
