@@ -28,6 +28,7 @@ mod tests {
         ) -> Option<ChargeRejection> {
             let limit = Limit {
                 counter: *self,
+                quota: None,
                 lockout: None,
             };
             limit.rejection(PolicyReading { counted, locked }, now, asked, charge, elapsed)

@@ -1,8 +1,10 @@
-use super::{ChargeRejection, Counter, Form, Lockout, Reading};
+use super::{ChargeRejection, Counter, Form, Lockout, Measured, Reading, State, Times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) counter: Counter,
+    /// What clients see, if the counter also admits an overage. Both have the same states and readings.
+    pub(crate) quota: Option<Counter>,
     /// A lockout starts with the charge after which less than one unit remains.
     pub(crate) lockout: Option<Lockout>,
 }
@@ -55,15 +57,50 @@ impl Limit {
         }
     }
 
+    /// Like [`Counter::measure`]. If a log with an overage admits the charge, the wait of its reading is the time until
+    /// a unit of the quota remains. A peek does not keep the charge.
     #[inline]
-    pub(crate) fn left_after(&self, reading: &PolicyReading, now: u64, charge: u64) -> (u64, Option<u64>) {
-        let (remaining, reset) = self.counter.left_after(&reading.counted, now, charge);
+    pub(crate) fn measure(&self, state: &State, times: Times, cost: u64, is_kept: bool, first: u64) -> Measured {
+        let mut measured = self.counter.measure(state, times, cost, first);
+        if let (Some(Counter::SlidingLog(quota)), State::SlidingLog(log)) = (&self.quota, state)
+            && let (Reading::SlidingLog(reading), true) = (&mut measured.reading, measured.fits)
+        {
+            reading.wait = quota.wait_for_one(log, times, if is_kept { cost } else { 0 });
+        }
+        measured
+    }
+
+    /// The reading was made for a cost of `asked`.
+    #[inline]
+    pub(crate) fn left_after(&self, reading: &PolicyReading, now: u64, asked: u64, charge: u64) -> (u64, Option<u64>) {
+        let (remaining, reset) = match &self.quota {
+            None => self.counter.left_after(&reading.counted, now, charge),
+            Some(quota) => self.quota_left_after(quota, reading.counted, now, asked, charge),
+        };
         match (self.locked_by(reading.locked, charge, || remaining), remaining) {
             (0, _) => (remaining, reset),
             // Until the next unit is available and the lockout has ended.
             (locked, 0) => (0, reset.map(|reset| reset.max(locked))),
             (locked, _) => (0, Some(locked)),
         }
+    }
+
+    #[cold]
+    fn quota_left_after(
+        &self,
+        quota: &Counter,
+        before: Reading,
+        now: u64,
+        asked: u64,
+        charge: u64,
+    ) -> (u64, Option<u64>) {
+        let mut after = self.counter.charged(before, charge);
+        if let (Reading::SlidingLog(before_charge), Reading::SlidingLog(after)) = (before, &mut after) {
+            // The wait of a rejection is that of the ceiling, and the store did not know the units of a late charge.
+            let is_known = charge <= asked && self.counter.admits(before, now, asked);
+            after.wait = if is_known { before_charge.wait } else { 0 };
+        }
+        quota.left_after(&after, now, 0)
     }
 
     pub(crate) fn full_after(&self, reading: PolicyReading, now: u64) -> Option<u64> {
@@ -102,7 +139,7 @@ impl Limit {
                 Form::Numbers | Form::Slots => self.predict(reading, now, elapsed, 0, 0),
             };
             let later = later.unwrap_or(reading);
-            let (remaining, reset) = self.left_after(&later, now.saturating_add(elapsed), 0);
+            let (remaining, reset) = self.left_after(&later, now.saturating_add(elapsed), asked, 0);
             return Some(ChargeRejection::Never { remaining, reset });
         };
         let (certain, shown) = match self.counter.admits(counted, now, charge) {

@@ -2,7 +2,8 @@
 //!
 //! A [`Counter`] is a policy in the numbers of its algorithm. Its [`State`] is stored by in-process stores, and its
 //! [`Reading`] is the state of any store at one time, before a charge. A [`Limit`] is a counter with an optional
-//! [`Lockout`]. Everything reported to clients is derived from its [`PolicyReading`].
+//! [`Lockout`], and with the counter of the quota that clients see, if the first one also admits an overage. Everything
+//! reported to clients is derived from its [`PolicyReading`].
 //!
 //! Each algorithm implements [`Arithmetic`], and [`dispatch`] selects the implementation. The Lua file of the same name
 //! does the same arithmetic in the same order. Both use integers below 2⁵³ and only + − × ÷, comparisons, floor and
@@ -33,7 +34,7 @@ pub(crate) use self::{
     calendar::{Borders, Calendar, TIME_ZONE_DATA},
     closed::Closed,
     concurrency::Concurrency,
-    dispatch::{Counter, Reading, Settling, State},
+    dispatch::{Counter, Measured, Reading, Settling, State},
     eviction::EvictionPriority,
     fixed_window::FixedWindow,
     limit::{Limit, PolicyReading},

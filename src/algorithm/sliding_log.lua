@@ -72,42 +72,49 @@
       end
       logged = amount
       if not receipt then
-        if amount + charge > limit then
+        -- The units that must leave until the charge passes, or, if it uses the overage, until a unit of the quota
+        -- remains.
+        local over = amount + charge - limit
+        if over > 0 then
           fits = fits and is_shadow
           -- If the charge never fits, the wait is for one unit.
-          local asked = charge
-          if charge > limit then asked = 1 end
-          if amount + asked > limit then
-            -- Finds the first entry after whose expiry enough units are available. Positions are counted from the end;
-            -- the newest entry has position -1.
-            local needed = before + amount + asked - limit
-            local low, high, leaving, middle = oldest_number - sequence - 1, -1, tonumber(newest[2]), nil
-            if oldest_total >= needed then low, leaving = high, tonumber(oldest[2]) end
-            while low < high do
-              if middle then
-                middle = floor((low + high) / 2)
-              else
-                -- If all entries have the same number of units, the first step finds the entry.
-                middle = -1 - floor((total - needed) * (sequence - oldest_number + 1) / amount)
-              end
-              -- The entry at `middle`, and the previous entry.
-              local its = redis.call('ZRANGE', key, middle - 1, middle, 'WITHSCORES')
-              local _, its_total = 0, 0
-              if its[1] then _, its_total = read(ENTRY, its[#its - 1]) end
-              local _, previous_total = 0, 0
-              if its[3] then _, previous_total = read(ENTRY, its[1]) end
-              if previous_total >= needed then
-                high, leaving = middle - 1, tonumber(its[2])
-              elseif its_total >= needed then
-                low, high, leaving = middle, middle, tonumber(its[4] or its[2])
-              else
-                low = middle + 1
-              end
-            end
-            wait = leaving + weight - now
-            if wait > weight then wait = weight end
-          end
+          if charge > limit then over = amount + 1 - limit end
           charge = 0
+        else
+          over = amount + charge - bound
+          if over > 0 then over = over + 1 end
+        end
+        if over > amount then
+          wait = weight
+        elseif over > 0 then
+          -- Finds the first entry after whose expiry enough units are available. Positions are counted from the end;
+          -- the newest entry has position -1.
+          local needed = before + over
+          local low, high, leaving, middle = oldest_number - sequence - 1, -1, tonumber(newest[2]), nil
+          if oldest_total >= needed then low, leaving = high, tonumber(oldest[2]) end
+          while low < high do
+            if middle then
+              middle = floor((low + high) / 2)
+            else
+              -- If all entries have the same number of units, the first step finds the entry.
+              middle = -1 - floor((total - needed) * (sequence - oldest_number + 1) / amount)
+            end
+            -- The entry at `middle`, and the previous entry.
+            local its = redis.call('ZRANGE', key, middle - 1, middle, 'WITHSCORES')
+            local _, its_total = 0, 0
+            if its[1] then _, its_total = read(ENTRY, its[#its - 1]) end
+            local _, previous_total = 0, 0
+            if its[3] then _, previous_total = read(ENTRY, its[1]) end
+            if previous_total >= needed then
+              high, leaving = middle - 1, tonumber(its[2])
+            elseif its_total >= needed then
+              low, high, leaving = middle, middle, tonumber(its[4] or its[2])
+            else
+              low = middle + 1
+            end
+          end
+          wait = leaving + weight - now
+          if wait > weight then wait = weight end
         end
       elseif charge >= 0 then
         if amount + charge > bound then charge = bound - amount end

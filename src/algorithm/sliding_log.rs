@@ -17,7 +17,8 @@ pub(crate) struct SlidingLog(pub(crate) Window);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogReading {
     pub(crate) used: u64,
-    /// Microseconds until the requested charge passes, or until the next unit if it never fits; 0 if it passes now.
+    /// Microseconds until the requested charge passes, or until the next unit if it never fits. If it passes now, 0, or
+    /// with an overage, until a unit of the quota remains after it.
     pub(crate) wait: u64,
     /// Microseconds until the oldest entry leaves the window; 0 without entries.
     pub(crate) oldest_leaves: u64,
@@ -41,6 +42,14 @@ impl SlidingLog {
     /// Returns the charge for which the reading is made: one unit if the charge never fits.
     fn answered(&self, asked: u64) -> u64 {
         if asked <= self.0.limit { asked } else { 1 }
+    }
+
+    /// Returns the time until a unit remains after an admitted charge.
+    pub(crate) fn wait_for_one(&self, log: &<Self as Arithmetic>::State, times: Times, charge: u64) -> u64 {
+        match charge < self.0.limit {
+            true => self.read(log, times, charge + 1, 0).wait,
+            false => self.0.micros,
+        }
     }
 }
 
@@ -193,16 +202,17 @@ impl Arithmetic for SlidingLog {
     }
 
     fn charged(&self, reading: LogReading, charge: u64) -> LogReading {
+        if charge == 0 {
+            return reading;
+        }
         LogReading {
             used: self.0.charged(reading.used, charge),
+            wait: 0,
             oldest_leaves: match reading.oldest_leaves {
-                0 if charge > 0 => self.0.micros,
+                0 => self.0.micros,
                 oldest_leaves => oldest_leaves,
             },
-            newest_leaves: match charge {
-                0 => reading.newest_leaves,
-                1.. => self.0.micros,
-            },
+            newest_leaves: self.0.micros,
             ..reading
         }
     }
@@ -216,11 +226,13 @@ impl Arithmetic for SlidingLog {
         self.0.limit.saturating_sub(reading.used)
     }
 
-    /// The time until the oldest entry leaves, or longer, so that clients do not exceed twice the rate.
+    /// The time until the oldest entry leaves, or longer, so that clients do not exceed twice the rate. The time until
+    /// all entries leave, if several units must leave before one remains and the wait is unknown.
     fn reset(&self, reading: LogReading, now: u64) -> Option<u64> {
         let remaining = self.remaining(reading, now);
         let natural = match reading {
             LogReading { wait: 1.., .. } if remaining == 0 => reading.wait,
+            LogReading { used, .. } if used > self.0.limit => reading.newest_leaves,
             LogReading { oldest_leaves: 0, .. } => self.0.micros,
             LogReading { oldest_leaves, .. } => oldest_leaves,
         };

@@ -84,8 +84,10 @@ impl<'a> Allowance<'a> {
     /// Returns the effective window: a time over which the caller can spread the remaining units.
     ///
     /// - For a violated policy, this is the wait until the request passes.
-    /// - If no unit remains, it is the time until the next unit is available and a [lockout](QuotaPolicy::with_lockout)
-    ///   has ended.
+    /// - If no unit remains, it is the time until the next unit of the quota (not of an
+    ///   [overage](QuotaPolicy::with_overage)) is available and a [lockout](QuotaPolicy::with_lockout) has ended. For a
+    ///   sliding window log above its quota, this time can be too long, by less than a window, if the charge was not
+    ///   made or has changed since.
     /// - Otherwise, for a bucket, it is the time in which the remaining units refill. A client that spends `remaining`
     ///   units in this time never exceeds the rate.
     /// - Otherwise, for a window, it is the time until the window ends or its oldest unit expires, extended if
@@ -100,32 +102,30 @@ impl<'a> Allowance<'a> {
     #[inline]
     pub(crate) fn left(&self) -> (u64, Option<u64>) {
         let wait = self.wait().filter(|_| self.policy().is_timed());
-        let (remaining, micros) = match self.known {
+        match self.known {
             Known::Measured { measured, charged } => {
                 let now = measured.moment.now.as_micros();
-                let (remaining, reset) = self.limit().left_after(measured.reading, now, charged);
+                let limit = self.limit();
+                let (remaining, reset) = limit.left_after(measured.reading, now, self.cost(), charged);
                 (remaining, wait.or(reset.map(|micros| measured.moment.until(micros))))
             }
             Known::Rejection(ChargeRejection::For(_)) => (0, wait),
             Known::Rejection(ChargeRejection::Never { remaining, reset }) => (remaining, reset),
-        };
-        let remaining = remaining.saturating_sub(self.policy().overage_units());
-        (remaining, micros)
+        }
     }
 
     /// Returns the units used above the quota, including this request's charge.
     ///
-    /// At most the policy's [overage](QuotaPolicy::with_overage). 0 for a policy without an overage, and for a
-    /// [cached](crate::Decision::is_cached) rejection.
+    /// At most the policy's [overage](QuotaPolicy::with_overage), and rounded up to whole units. 0 for a policy without
+    /// an overage, and for a [cached](crate::Decision::is_cached) rejection.
     pub fn over_quota(&self) -> u64 {
-        match (self.policy().overage_units(), self.known) {
-            (1.., Known::Measured { measured, charged }) => {
-                let now = measured.moment.now.as_micros();
-                let (remaining, _) = self.limit().left_after(measured.reading, now, charged);
-                self.policy().overage_units().saturating_sub(remaining)
-            }
-            _ => 0,
-        }
+        let Known::Measured { measured, charged } = self.known else {
+            return 0;
+        };
+        let (limit, now) = (self.limit(), measured.moment.now.as_micros());
+        let after = limit.charged(*measured.reading, now, charged);
+        let overage = self.policy().overage_units();
+        overage.saturating_sub(limit.remaining(after, now))
     }
 
     /// Returns `true` if this policy rejects the request, or would reject it if it were not a

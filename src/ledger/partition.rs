@@ -204,7 +204,7 @@ impl PartitionState {
         let mut lockouts = self.states.iter().skip(plan.charges().len());
         for (charge, state) in plan.charges().zip(&self.states) {
             let limit = charge.policy().limit();
-            let measured = limit.counter.measure(state, times, charge.cost(), first_entry(call));
+            let measured = limit.measure(state, times, charge.cost(), plan.is_charged(), first_entry(call));
             let state_of_lockout = limit
                 .lockout
                 .as_ref()

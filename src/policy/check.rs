@@ -16,12 +16,18 @@ pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     if let QuotaUnit::Custom(unit) = policy.unit {
         unit.check()?;
     }
-    let counter = counter(policy)?;
+    let counter_of = |quota| counter(policy, quota);
+    let counter = counter_of(policy.ceiling())?;
     check_prefetch(policy)?;
     let lockout = lockout(policy)?;
     check_overage(policy)?;
     check_caller_quotas(policy)?;
-    Ok(Limit { counter, lockout })
+    let has_overage = policy.overage_units() > 0;
+    Ok(Limit {
+        counter,
+        quota: has_overage.then(|| counter_of(policy.quota)).transpose()?,
+        lockout,
+    })
 }
 
 fn check_overage(policy: &QuotaPolicy) -> Result<(), ConfigError> {
@@ -70,17 +76,17 @@ fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
             quota,
             ..policy.clone()
         };
-        let sound = check_overage(&policy).and_then(|()| counter(&policy));
+        let sound = check_overage(&policy).and_then(|()| counter(&policy, policy.ceiling()));
         sound.map(drop).map_err(|error| error.within(&bounds))
     })
 }
 
-fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+/// `quota` is that of the policy, with or without its overage.
+fn counter(policy: &QuotaPolicy, quota: u64) -> Result<Counter, ConfigError> {
     use ConfigErrorKind::{self as Kind, BurstCapacity};
 
-    let quota = policy.ceiling();
     let Some(window) = policy.window else {
-        return without_length(policy);
+        return without_length(policy, quota);
     };
     if window.subsec_nanos() != 0 || !(1..=MAX_WINDOW).contains(&window.as_secs()) {
         let message = format!("window {window:?} is not a whole number of seconds in 1..={MAX_WINDOW}");
@@ -104,7 +110,7 @@ fn counter(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
 }
 
 /// Calendar windows and concurrency limits.
-fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
+fn without_length(policy: &QuotaPolicy, quota: u64) -> Result<Counter, ConfigError> {
     let borders = match &policy.calendar {
         Some(window) => {
             check_calendar(policy)?;
@@ -116,7 +122,7 @@ fn without_length(policy: &QuotaPolicy) -> Result<Counter, ConfigError> {
         }
         None => None,
     };
-    Ok(match (policy.ceiling(), borders) {
+    Ok(match (quota, borders) {
         (0, _) => Counter::Closed(Closed),
         (quota, Some(borders)) => Counter::Calendar(Calendar::new(quota, borders)),
         (limit, None) => Counter::Concurrency(Concurrency { limit }),

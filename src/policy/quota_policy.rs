@@ -256,8 +256,8 @@ impl QuotaPolicy {
     /// Admits and counts requests up to `percent` percent above the quota.
     ///
     /// Use this to notify or bill a customer before rejecting its requests: the quota is a soft limit below a hard
-    /// ceiling. For a request above the quota, the `RateLimit` field shows `r=0`,
-    /// [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
+    /// *ceiling*. For a request above the quota, the `RateLimit` field shows `r=0` and the time until a unit of the
+    /// quota is available, [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
     /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy.
     ///
     /// Range: 1 to 10,000, with a ceiling of at most 999,999,999,999,999. Default: no overage. `build()` rejects an
@@ -282,6 +282,11 @@ impl QuotaPolicy {
     /// # Ok::<_, tower_quota::ConfigError>(())
     /// # }).unwrap();
     /// ```
+    ///
+    /// - `t` and `Retry-After` of a rejected request are the wait until the ceiling admits it.
+    /// - A [partial plan](crate::Plan::allow_partial) is granted up to the ceiling.
+    /// - A late charge can raise the usage to at most twice the ceiling.
+    /// - A fraction of a unit above the quota, as in a sliding window counter, counts as a whole unit over the quota.
     ///
     /// Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. If the store loses its data,
     /// the counters are lost as well, so do not use them for invoices.

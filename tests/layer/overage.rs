@@ -134,10 +134,6 @@ async fn quotas_of_callers_top_ups_and_reduced_capacity_move_the_ceiling_with_th
 async fn an_overage_that_does_not_apply_is_an_error_of_build() {
     let window = DAY;
     for (policy, message) in [
-        (
-            QuotaPolicy::per_day("day", 10).with_overage(20),
-            "not supported for buckets",
-        ),
         (window.clone().shadow(), "not supported for shadow policies"),
         (
             window.clone().with_lockout(Duration::from_secs(9)),
@@ -166,6 +162,16 @@ async fn an_overage_that_does_not_apply_is_an_error_of_build() {
             "{error}"
         );
         assert_eq!(error.kind(), ConfigErrorKind::Quota);
+    }
+    for algorithm in [
+        Algorithm::TokenBucket,
+        Algorithm::StrictTokenBucket,
+        Algorithm::LeakyBucketMeter,
+        Algorithm::LeakyBucketQueue { max_waiting: 2 },
+    ] {
+        let bucket = limits(memory(&clock())).policy(window.clone().with_algorithm(algorithm));
+        let error = bucket.build().unwrap_err().to_string();
+        assert!(error.contains("overage 20%: not supported for buckets"), "{error}");
     }
     // The cost of every request may be as high as the ceiling.
     assert!(limits(memory(&clock())).cost(12).policy(window.clone()).build().is_ok());

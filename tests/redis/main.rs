@@ -16,6 +16,7 @@ mod longest_call;
 mod maxima;
 mod model;
 mod named_keys;
+mod overage;
 mod partitions;
 mod prefetch;
 mod questions;

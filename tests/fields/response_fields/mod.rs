@@ -6,6 +6,7 @@ mod dialects;
 mod examples;
 mod golden;
 mod nesting;
+mod overage;
 mod ratio;
 mod rules;
 
@@ -18,7 +19,7 @@ use test_kit::{Answered, call, cost, costing, limits_of, memory};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    ActualCost, Algorithm, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
     ResponseFields, Store,
     clock::{Clock, Timestamp},
     key,

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::UNIX_EPOCH};
 use proptest::{collection::vec, prelude::*, sample::select};
 use test_kit::RemoteStore;
 use tokio::runtime::{Builder, Runtime};
-use tower_quota::{LegacyReset, RateCap, fields::Hints};
+use tower_quota::{LegacyReset, PolicySet, RateCap, fields::Hints};
 
 use super::*;
 
@@ -35,16 +35,16 @@ fn policy() -> impl Strategy<Value = (QuotaPolicy, u64)> {
     });
     let calendar = quota().prop_map(|quota| (QuotaPolicy::per_calendar_day("day", quota, "UTC"), DAY));
     let counted = prop_oneof![6 => timed, 1 => calendar];
-    let shadowed = (counted, prop::bool::weighted(0.2)).prop_map(|((policy, window), is_shadow)| {
-        let is_closed = policy.quota() == 0;
-        (
-            if is_shadow && !is_closed {
-                policy.shadow().visible()
-            } else {
-                policy
-            },
-            window,
-        )
+    let overage = prop::option::weighted(0.3, 1..=200_u32);
+    let is_sound = |policy: &QuotaPolicy| PolicySet::new([policy.clone()]).is_ok();
+    let counted = (counted, overage).prop_map(move |((policy, window), overage)| {
+        // Buckets have no overage, and the ceiling of a log has a bound.
+        let soft = overage.map(|percent| policy.clone().with_overage(percent));
+        (soft.filter(is_sound).unwrap_or(policy), window)
+    });
+    let shadowed = (counted, prop::bool::weighted(0.2)).prop_map(move |((policy, window), is_shadow)| {
+        let shadow = (is_shadow && policy.quota() > 0).then(|| policy.clone().shadow().visible());
+        (shadow.filter(is_sound).unwrap_or(policy), window)
     });
     let blocking = (1..10_000_u64, 1..100_u64).prop_map(|(quota, seconds)| {
         let policy = QuotaPolicy::per_hour("blocking", quota);

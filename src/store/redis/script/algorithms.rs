@@ -27,7 +27,7 @@ pub(super) struct Numbers {
     pub(super) weight: f64,
     drain: f64,
     pub(super) limit: f64,
-    bound: f64,
+    pub(super) bound: f64,
 }
 
 impl Numbers {

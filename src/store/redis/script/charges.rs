@@ -67,6 +67,8 @@ impl Charges {
     pub(super) fn push_plan(&mut self, plan: &Plan, lease_micros: u64) {
         for charge in plan.charges() {
             let mut numbers = Numbers::of(charge.policy(), lease_micros);
+            let peeked = if plan.is_read_only() { charge.weight() } else { 0 };
+            numbers.bound = numbers.limit - charge.policy().policy().overage_units() as f64 + peeked as f64;
             if charge.is_shadow() {
                 numbers.limit = -numbers.limit;
             }

@@ -6,7 +6,8 @@
 -- ARGV[1]   for each policy: its ID, its weight in three bytes, limit, bound, charge, weight and drain. The limit of a
 --           shadow policy, which rejects nothing and skips charges above its limit, is negative. A policy with a
 --           lockout is followed by the lockout, whose weight is its duration. The last eight bytes are the random
---           number of the call, from which the numbers of new births and logs are taken
+--           number of the call, from which the numbers of new births and logs are taken. To decide, the bound is the
+--           quota without its overage, plus the charge if it is not made
 -- ARGV[2]   the lease of acquired or released slots, or empty
 -- ARGV[3]   to settle: the time of the charge, its birth (negative if unknown), and the number that a refund needs for
 --           each policy; empty to decide
