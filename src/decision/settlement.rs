@@ -228,10 +228,23 @@ impl Settlement {
         self.0.iter().flat_map(|change| change.plan.partitions())
     }
 
-    /// Returns the partitions of refunded policies, without those that only release slots.
-    pub(crate) fn refunded(&self) -> SmallVec<[PartitionId; 1]> {
-        let parts = self.parts().filter(PartSettlement::gives_back);
-        parts.map(|part| part.part.partition()).collect()
+    /// Returns the partitions in which units are charged or refunded, without those that only release slots, and `true`
+    /// for a refund.
+    pub(crate) fn changed(&self) -> SmallVec<[(PartitionId, bool); 1]> {
+        let changes = self.parts().filter_map(|part| {
+            let changes = part.adjustments().filter(|change| !change.is_slot());
+            let least = changes.map(|change| change.delta).filter(|delta| *delta != 0).min()?;
+            Some((part.part.partition(), least < 0))
+        });
+        changes.collect()
+    }
+
+    /// Returns the largest late charge, in units.
+    pub(crate) fn late_units(&self) -> u64 {
+        let late = self.parts().flat_map(PartSettlement::adjustments);
+        let late = late.filter(|change| change.delta > 0);
+        let units = late.map(|change| change.delta.unsigned_abs() / change.policy.counter().weigh(1));
+        units.max().unwrap_or(0)
     }
 
     /// Unlike charges, settlements of several partitions need not be atomic.
@@ -265,10 +278,6 @@ pub(crate) struct PartSettlement<'a> {
 impl<'a> PartSettlement<'a> {
     pub(crate) fn is_empty(&self) -> bool {
         self.deltas.iter().all(|delta| delta.weight == 0)
-    }
-
-    fn gives_back(&self) -> bool {
-        self.adjustments().any(|change| !change.is_slot() && change.delta < 0)
     }
 
     /// Returns the birth of the charged state, if it is known. See [`Moment::birth`].

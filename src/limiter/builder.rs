@@ -176,8 +176,9 @@ impl LimiterBuilder {
     /// caller that continues after exhausting a quota causes one store call per restored unit, plus one or two per
     /// second, per instance.
     ///
-    /// Refunds by this limiter, new rules and new [individual quotas](crate::CallerQuotas) take effect immediately;
-    /// refunds and [resets](crate::Caller::reset) by others within a second; restored units within 40 ms.
+    /// Refunds and late charges by this limiter, new rules and new [individual quotas](crate::CallerQuotas) take effect
+    /// immediately; refunds, late charges and [resets](crate::Caller::reset) by others within a second; restored units
+    /// within 40 ms. After each refund or late charge, the caller's next request calls the store.
     ///
     /// Requests with cost 0, concurrency limits, leaky-bucket queues, shadow policies and stores that complete
     /// immediately ([`MemoryStore`](crate::MemoryStore)) bypass the cache.

@@ -13,11 +13,12 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use test_kit::{Answered, TestStore, Timing, clock, cost, costing, memory, request, send};
+use tokio::sync::Semaphore;
 use tower::{Layer, ServiceExt, service_fn, util::MapRequest};
 use tower_quota::{
-    Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Decision, FailureMode, LegacyReset, Limiter, LimiterBuilder,
-    MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules, Store,
-    StoreErrorKind, ToPartitionKey,
+    Algorithm, Caller, CallerQuotas, Capacity, ConfigErrorKind, Decision, Direction, FailureMode, LegacyReset, Limiter,
+    LimiterBuilder, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules,
+    Store, StoreErrorKind, ToPartitionKey,
     clock::{Clock, Timestamp},
     key,
 };
@@ -476,6 +477,94 @@ async fn a_reset_and_a_refund_are_seen_at_once() {
     assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::OK);
     clock.advance(Duration::from_micros(1));
     assert_eq!(send(&layer, request("alice")).await.status(), StatusCode::OK);
+}
+
+/// A caller of a limiter with one unit per 100 s.
+fn slow(store: &TestStore, clock: &Clock) -> Caller {
+    let limiter = Limiter::builder(store.clone()).scope("slow").clock(clock.clone());
+    let limiter = limiter.policy(QuotaPolicy::new("slow", 1, Duration::from_secs(100)));
+    limiter.build().unwrap().caller("alice")
+}
+
+/// The seconds until a rejected caller is admitted.
+fn wait(rejected: &Decision) -> u64 {
+    assert_eq!(rejected.outcome(), Outcome::Rejected);
+    rejected.retry_after().unwrap().as_secs()
+}
+
+/// Ten units of a limit of one overdraw it by one.
+#[tokio::test]
+async fn a_late_charge_ends_cached_rejections_and_costs_one_call() {
+    let clock = clock();
+    let store = remote(&clock);
+    let alice = slow(&store, &clock);
+    let permit = alice.hold().await.unwrap();
+    assert_eq!(wait(&alice.check().await), 100);
+    assert_eq!(store.calls(), 1, "the charge has shown that the next one is rejected");
+    permit.settle(10);
+    clock.advance(Duration::from_micros(1));
+    for _ in 0..10 {
+        assert_eq!(wait(&alice.check().await), 199);
+    }
+    assert_eq!(store.calls(), 2);
+    clock.advance(Duration::from_secs(100));
+    assert_eq!(wait(&alice.check().await), 99);
+    clock.advance(Duration::from_secs(100));
+    assert_eq!(alice.check().await.outcome(), Outcome::Allowed);
+}
+
+#[tokio::test]
+async fn an_answer_from_before_a_late_charge_is_not_cached_after_it() {
+    let clock = clock();
+    let store = remote(&clock);
+    let alice = slow(&store, &clock);
+    let permit = alice.hold().await.unwrap();
+    // Longer than anything is cached.
+    clock.advance(Duration::from_secs(2));
+    let told = Arc::new(Semaphore::new(0));
+    store.set(Timing::Told(Arc::clone(&told)));
+    let check = alice.clone();
+    let in_flight = tokio::spawn(async move { check.check().await });
+    while store.told() == 0 {
+        tokio::task::yield_now().await;
+    }
+    clock.advance(Duration::from_millis(1));
+    permit.settle(10);
+    clock.advance(Duration::from_millis(1));
+    told.add_permits(1);
+    assert_eq!(wait(&in_flight.await.unwrap()), 98);
+    store.set(Timing::Later);
+    for _ in 0..10 {
+        assert_eq!(wait(&alice.check().await), 199);
+    }
+    assert_eq!(store.calls(), 3);
+}
+
+/// The bytes of a body of unknown length are charged when it has ended.
+#[tokio::test]
+async fn the_bytes_of_a_body_end_cached_rejections() {
+    let clock = clock();
+    let store = remote(&clock);
+    let bytes = QuotaPolicy::new("bytes", 1_000, Duration::from_secs(1_000)).with_content_bytes(Direction::Response);
+    let layer = builder(store.clone(), &clock).policy(bytes).build().unwrap();
+    let long = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(crate::Stream::of(3)))
+    }));
+    let open = long.oneshot(request("alice")).await.unwrap();
+    let whole = layer.layer(service_fn(async |_: Request<()>| {
+        Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(vec![0; 999])))
+    }));
+    assert_eq!(test_kit::call(whole, request("alice")).await.status(), StatusCode::OK);
+    clock.advance(Duration::from_micros(1));
+    let shown = async || send(&layer, request("alice")).await;
+    // One byte of the open response is charged.
+    assert_eq!(wait(shown().await.decision()), 0);
+    assert!(is_cached(&shown().await));
+    open.into_body().collect().await.unwrap();
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(wait(shown().await.decision()), 1_000);
+    assert!(is_cached(&shown().await));
+    assert_eq!(wait(shown().await.decision()), 1_000);
 }
 
 /// Units restored by another instance are visible after at most one second.

@@ -61,7 +61,8 @@ pub struct Model {
     /// By limiter, rules, tier and the units of a top-up.
     policies: HashMap<(usize, usize, usize, u64), Rc<Policies>>,
     partitions: HashMap<(StoreId, Holder), Partition>,
-    /// Holders that were charged since the store has last rejected them.
+    /// Holders that were charged since the store has last rejected them, and since the last late charge, which ends
+    /// cached rejections.
     changed: HashSet<Holder>,
     /// True once a settlement was lost, and slots perhaps with it.
     pub has_lost_slots: bool,
@@ -577,13 +578,18 @@ impl Model {
         let is_lost = charge.store == StoreId::Main && self.fault.is_some();
         self.has_lost_slots |= is_lost && progress != Progress::Ongoing;
         let now = self.now;
-        for ((holder, ..), receipt, after) in &mut charge.parts {
+        for ((holder, _, policies), receipt, after) in &mut charge.parts {
             // A response shows the state at its decision, and others come in the meantime.
             after.change(now, &mut receipt.clone(), to, progress);
             match is_lost {
                 true => receipt.assume(to),
                 false => {
-                    self.changed.insert(*holder);
+                    let mut enforced = policies.iter().filter(|policy| !policy.is_shadow());
+                    let is_late = enforced.any(|policy| to.charge_of(policy) > charge.request.charge_of(policy));
+                    match is_late && charge.store == StoreId::Main {
+                        true => self.changed.remove(holder),
+                        false => self.changed.insert(*holder),
+                    };
                     let known = self.partitions.get_mut(&(charge.store, *holder));
                     known.expect("it was charged").change(now, receipt, to, progress);
                 }

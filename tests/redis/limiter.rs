@@ -1,9 +1,10 @@
 //! Callers outside of HTTP, on one server and on a cluster.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use test_kit::{shared_cluster, shared_server};
+use test_kit::{TestStore, Timing, shared_cluster, shared_server};
+use tokio::sync::Semaphore;
 use tower_quota::{
     Algorithm, Caller, CallerQuotas, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore,
     RedisStoreBuilder, Refund, RefundOutcome,
@@ -155,4 +156,49 @@ async fn instances_admit_a_quota_with_its_overage_together_and_say_who_is_over_i
         }
         assert_eq!(over, [vec![Some(0); 10], vec![Some(1), Some(2), None, None]].concat());
     }
+}
+
+/// One unit per 100 s, which ten units overdraw by one. The reply to a call that was sent before is not cached.
+#[tokio::test]
+async fn a_late_charge_ends_cached_rejections_also_of_a_reply_in_flight() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
+    let redis = RedisStore::builder(shared_server().url()).key_prefix("late");
+    let redis = redis.clock(clock.clone()).connection_timeout(HANG).build().unwrap();
+    let store = TestStore::new(redis, Timing::AtOnce);
+    let limiter = Limiter::builder(store.clone())
+        .scope("late")
+        .clock(clock.clone())
+        .deadline(HANG);
+    let limiter = limiter.policy(QuotaPolicy::new("slow", 1, Duration::from_secs(100)));
+    let limiter = limiter.build().unwrap();
+    let wait = async |user: &str| {
+        let rejected = limiter.caller(user).check().await;
+        rejected.retry_after().unwrap().as_secs()
+    };
+    let permit = limiter.caller("alice").hold().await.unwrap();
+    assert_eq!((wait("alice").await, store.calls()), (100, 1));
+    permit.settle(10);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!((wait("alice").await, wait("alice").await, store.calls()), (199, 199, 2));
+
+    let permit = limiter.caller("bob").hold().await.unwrap();
+    // Longer than anything is cached.
+    clock.advance(Duration::from_secs(2));
+    let told = Arc::new(Semaphore::new(0));
+    store.set(Timing::Told(Arc::clone(&told)));
+    let settle = async {
+        while store.told() == 0 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(Duration::from_millis(1));
+        permit.settle(10);
+        clock.advance(Duration::from_millis(1));
+        told.add_permits(1);
+    };
+    let (before, ()) = tokio::join!(wait("bob"), settle);
+    store.set(Timing::AtOnce);
+    assert_eq!(
+        (before, wait("bob").await, wait("bob").await, store.calls()),
+        (98, 199, 199, 5)
+    );
 }

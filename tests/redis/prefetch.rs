@@ -548,6 +548,53 @@ async fn what_was_given_back_is_there_for_a_request_that_joins_a_batch_afterward
     assert_eq!(after.await, Outcome::Allowed);
 }
 
+/// The same for a cost that is known late: the store rejects for longer than when it rejected the batch.
+#[tokio::test(start_paused = true)]
+async fn a_request_that_joins_a_batch_after_a_late_charge_waits_as_long_as_the_store_says() {
+    let scene = Scene::new(Timing::AtOnce);
+    let policy = || QuotaPolicy::per_minute("minute", 100).with_prefetch(16);
+    let (layer, other) = (scene.layer([policy()]), scene.layer([policy()]));
+    assert_eq!(allowed(&layer, 31).await, 31);
+    let open = layer.limiter().caller(&"alice".to_owned()).hold().await.unwrap();
+    let all = left(&layer).await;
+    let all = Cost {
+        announced: all,
+        actual: all,
+    };
+    assert_eq!(send_for(&other, "alice", all).await.outcome(), Outcome::Allowed);
+
+    let permits = Arc::new(Semaphore::new(0));
+    scene.store.set(Timing::Told(Arc::clone(&permits)));
+    while let Some(held) = poll_immediate(Box::pin(outcome(&layer))).await {
+        assert_eq!(held, Outcome::Allowed);
+    }
+    tokio::task::yield_now().await;
+    assert!(scene.store.asked() > 1, "it takes a batch");
+    scene.clock.advance(Duration::from_millis(1));
+    open.settle(1_000);
+    let mut after = Box::pin(send(&layer, 1));
+    assert!(futures_util::poll!(&mut after).is_pending());
+    permits.add_permits(9);
+    // A debt of a hundred units, and one more.
+    let wait = after.await.retry_after().unwrap();
+    assert!(wait > Duration::from_secs(60), "{wait:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_charged_late_is_not_shown_as_left_by_the_batch() {
+    let scene = Scene::new(Timing::AtOnce);
+    let layer = scene.layer([daily(1_000, 16)]);
+    assert_eq!(allowed(&layer, 20).await, 20);
+    let late = Cost {
+        announced: 1,
+        actual: 101,
+    };
+    let calls = scene.store.calls();
+    assert_eq!(remaining(&send_for(&layer, "alice", late).await), 1_000 - 20 - 101);
+    assert_eq!(remaining(&send(&layer, 1).await), 1_000 - 20 - 101 - 1);
+    assert_eq!(scene.store.calls(), calls, "both are served from a batch");
+}
+
 /// L9
 #[tokio::test(start_paused = true)]
 async fn nobody_waits_past_the_deadline_for_a_batch_and_the_failure_mode_holds() {

@@ -71,7 +71,12 @@ impl Guard {
         }
         drop(match self.fallback.store_of(decision) {
             Some(fallback) => fallback.settle(settlement),
-            None => self.cache.settle(settlement),
+            None => {
+                if let Some(plan) = decision.plan().filter(|plan| plan.batch_terms().is_some()) {
+                    self.prefetch.charged_late(plan, settlement.late_units());
+                }
+                self.cache.settle(settlement)
+            }
         });
     }
 

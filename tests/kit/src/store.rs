@@ -52,6 +52,7 @@ struct Inner {
     timing: Mutex<Timing>,
     resets: Mutex<Option<Arc<Semaphore>>>,
     calls: AtomicUsize,
+    told: AtomicUsize,
     asked: AtomicU64,
     settlements: AtomicUsize,
 }
@@ -63,6 +64,7 @@ impl TestStore {
             timing: Mutex::new(timing),
             resets: Mutex::default(),
             calls: AtomicUsize::default(),
+            told: AtomicUsize::default(),
             asked: AtomicU64::default(),
             settlements: AtomicUsize::default(),
         }))
@@ -97,6 +99,11 @@ impl TestStore {
         self.0.asked.load(Ordering::SeqCst)
     }
 
+    /// The number of decisions by [`Timing::Told`], with and without a permit.
+    pub fn told(&self) -> usize {
+        self.0.told.load(Ordering::SeqCst)
+    }
+
     /// The number of settlements that change something.
     pub fn settlements(&self) -> usize {
         self.0.settlements.load(Ordering::SeqCst)
@@ -115,7 +122,7 @@ impl Store for TestStore {
         let cost = plan.charges().next().unwrap().cost();
         self.0.asked.store(cost, Ordering::SeqCst);
         let timing = self.0.timing.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let store = Arc::clone(&self.0.store);
+        let (inner, store) = (Arc::clone(&self.0), Arc::clone(&self.0.store));
         match timing {
             Timing::AtOnce => store.acquire(plan),
             Timing::Failing(kind) => StoreFuture::ready(Err(StoreError::new(kind, "test"))),
@@ -141,6 +148,7 @@ impl Store for TestStore {
             }),
             Timing::Told(permits) => StoreFuture::boxed(async move {
                 let decided = store.acquire(plan).await;
+                inner.told.fetch_add(1, Ordering::SeqCst);
                 permits.acquire_owned().await.unwrap().forget();
                 decided
             }),

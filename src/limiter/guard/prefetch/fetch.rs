@@ -101,7 +101,7 @@ impl Fetch {
         let mut shard = prefetch.holdings.lock(partition);
         match (self.end(&mut shard), shard.get_mut(partition)) {
             (Some(mut fetching), Some(pool)) => {
-                fetching.is_stale = prefetch.cache.may_have_refunded(partition, self.order.at);
+                fetching.is_stale = prefetch.cache.may_have_settled(partition, self.order.at);
                 _dropped = pool.landed(fetching, &decision, batch, prefetch.clock.now(), verdicts);
                 is_held = pool.has_batches();
             }

@@ -19,7 +19,8 @@ pub(super) struct Fetching {
     pub(super) is_void: bool,
     /// Set if the call has missed its deadline, so that no request can join.
     is_late: bool,
-    /// Set if there was a refund since the call started. A rejection then does not apply to requests that joined later.
+    /// Set if there was a settlement since the call started. A rejection then does not apply to requests that joined
+    /// later.
     pub(super) is_stale: bool,
 }
 

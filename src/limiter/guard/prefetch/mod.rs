@@ -120,6 +120,13 @@ impl Prefetch {
         Ok(decision)
     }
 
+    /// Held batches, whose decisions contain older readings, show fewer remaining units after a late charge.
+    pub(super) fn charged_late(&self, plan: &Plan, units: u64) {
+        if units > 0 {
+            self.with_holding(plan, |pool| pool.also_charged(units));
+        }
+    }
+
     /// Discards held units of the first partition without a refund. Nothing is prefetched until the reset completes: it
     /// would be unknown whether units prefetched in the meantime were reset.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {

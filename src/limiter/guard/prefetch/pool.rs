@@ -176,10 +176,15 @@ impl BatchPool {
     pub(super) fn charged_apart(&mut self, cost: u64, decision: &Decision) {
         self.learn(decision);
         if decision.outcome() == Outcome::Allowed {
-            apart_from(&mut self.batches, cost);
-            if let Some(fetching) = &mut self.fetching {
-                fetching.charged_apart = fetching.charged_apart.saturating_add(cost);
-            }
+            self.also_charged(cost);
+        }
+    }
+
+    /// Called after units were charged that are in no batch.
+    pub(super) fn also_charged(&mut self, units: u64) {
+        apart_from(&mut self.batches, units);
+        if let Some(fetching) = &mut self.fetching {
+            fetching.charged_apart = fetching.charged_apart.saturating_add(units);
         }
     }
 

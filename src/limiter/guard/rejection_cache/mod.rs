@@ -3,7 +3,8 @@
 //! A reading determines exactly how long a charge is rejected, if other instances only add to the usage. Time is
 //! measured from before the call, so no charge is rejected for longer than the store would reject it. After a
 //! rejection, charges of the same or a higher weight are not sent for a short time, the *hold*, so that instances do
-//! not race for the next unit. If it is unknown whether another policy rejects the charge too, the charge is sent, so
+//! not race for the next unit. A settlement by this instance removes the readings of its partitions, and answers to
+//! earlier calls are not cached. If it is unknown whether another policy rejects the charge too, the charge is sent, so
 //! that the rejection reports the longest wait.
 
 mod exhaustion;
@@ -52,7 +53,7 @@ pub(super) struct RejectionCache {
     is_on: bool,
     /// Number of cached partitions. While it is 0, requests take no lock.
     len: AtomicUsize,
-    /// Set once a request has waited for the store. Until then, refunds have nothing to invalidate.
+    /// Set once a request has waited for the store. Until then, settlements have nothing to invalidate.
     is_used: AtomicBool,
     resets: Mutex<Vec<PartitionId>>,
     clock: Clock,
@@ -221,14 +222,19 @@ impl RejectionCache {
         }
     }
 
-    /// Invalidates cached rejections of refunded partitions. The settlement proceeds even if the future is dropped.
+    /// Invalidates cached rejections of the settled partitions. The settlement proceeds even if the future is dropped.
     pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        let refunded = settlement.refunded();
-        // Also invalidated before the call, because an answer that includes the refund may be cached before this thread
-        // continues.
-        refunded.iter().for_each(|partition| self.forget(*partition));
+        let changed = settlement.changed();
+        let invalidate = || {
+            for (partition, is_refund) in &changed {
+                self.settled(*partition, *is_refund);
+            }
+        };
+        // Also invalidated before the call, because an answer that includes the settlement may be cached before this
+        // thread continues.
+        invalidate();
         let settled = self.store.bare.settle(settlement);
-        refunded.iter().for_each(|partition| self.forget(*partition));
+        invalidate();
         settled
     }
 
@@ -286,7 +292,7 @@ impl RejectionCache {
         }
         let mut is_lost = false;
         self.change(partition, |shard, hash| {
-            let is_outdated = shard.was_refunded(hash, asked_at);
+            let is_outdated = shard.was_settled(hash, asked_at);
             is_lost = !is_outdated && shard.has_lost(partition, findings) && !self.is_resetting(partition);
             let new = if is_outdated { Records::default() } else { records };
             shard.replace(partition, findings, new, asked_at, self.clock.now());
@@ -300,17 +306,22 @@ impl RejectionCache {
         self.resets.lock().contains(&partition)
     }
 
-    /// Called after a refund.
+    /// Called after a refund or a reset.
     pub(super) fn forget(&self, partition: PartitionId) {
+        self.settled(partition, true);
+    }
+
+    fn settled(&self, partition: PartitionId, is_refund: bool) {
         if self.is_used.load(Ordering::SeqCst) {
-            self.change(partition, |shard, hash| shard.forget(partition, hash, self.clock.now()));
+            let now = self.clock.now();
+            self.change(partition, |shard, hash| shard.settled(partition, hash, is_refund, now));
         }
     }
 
-    /// Returns `true` if the partition may have been refunded since. Older readings are then outdated.
-    pub(super) fn may_have_refunded(&self, partition: PartitionId, since: Timestamp) -> bool {
+    /// Returns `true` if the partition may have been settled since. Older readings are then outdated.
+    pub(super) fn may_have_settled(&self, partition: PartitionId, since: Timestamp) -> bool {
         let hash = self.shards.hash(partition);
-        !self.is_on || self.shards.lock(partition).was_refunded(hash, since)
+        !self.is_on || self.shards.lock(partition).was_settled(hash, since)
     }
 
     /// Applies `change` to the partition's shard and updates `len`.

@@ -89,6 +89,11 @@ impl Records {
             .find(|record| record.is_about(policies, index))
     }
 
+    /// Forgets all readings. After a late charge, the store needs the state of the last charge for even longer.
+    pub(super) fn settled(&mut self, is_refund: bool) {
+        *self = Self::default().with_exhaustion(self.exhaustion.take().filter(|_| !is_refund));
+    }
+
     /// Called if a request that counts as charged was not sent.
     pub(super) fn unsent(&mut self) {
         self.rejecting.iter_mut().for_each(Record::unsent);

@@ -11,10 +11,10 @@ use crate::{
 
 pub(super) struct Shard {
     pub(super) partitions: BoundedMap<Records>,
-    /// The time of the last refund, by partition hash. Answers to earlier calls are not cached. There are enough
-    /// entries that two partitions rarely share one. Otherwise, refunds to one partition could keep a partition under
-    /// attack out of the cache.
-    refunded_at: Box<[Option<Timestamp>]>,
+    /// The time of the last settlement, by partition hash. Answers to earlier calls are not cached. There are enough
+    /// entries that two partitions rarely share one. Otherwise, settlements of one partition could keep a partition
+    /// under attack out of the cache.
+    settled_at: Box<[Option<Timestamp>]>,
 }
 
 /// The result of looking up a plan.
@@ -81,7 +81,7 @@ impl Found {
 }
 
 impl Shard {
-    /// The number of entries in all shards, far above the number of partitions refunded during one call.
+    /// The number of entries in all shards, far above the number of partitions settled during one call.
     pub(super) const MOMENTS: usize = 1 << 12;
 
     /// `part` is this shard's share of `capacity`.
@@ -89,25 +89,31 @@ impl Shard {
         let moments = (Self::MOMENTS * part).checked_div(capacity).unwrap_or(0);
         Self {
             partitions: BoundedMap::new(part, || {}),
-            refunded_at: vec![None; moments].into(),
+            settled_at: vec![None; moments].into(),
         }
     }
 
-    /// Called after a refund to the partition.
-    pub(super) fn forget(&mut self, partition: PartitionId, hash: u64, now: Timestamp) {
-        let refunded_at = self.refunded_at(hash);
-        *refunded_at = (*refunded_at).max(Some(now));
-        self.partitions.remove(partition);
+    /// Called after units of the partition were charged or refunded without a request.
+    pub(super) fn settled(&mut self, partition: PartitionId, hash: u64, is_refund: bool, now: Timestamp) {
+        let settled_at = self.settled_at(hash);
+        *settled_at = (*settled_at).max(Some(now));
+        let Some(records) = self.partitions.get_mut(partition) else {
+            return;
+        };
+        records.settled(is_refund);
+        if records.is_empty() {
+            self.partitions.remove(partition);
+        }
     }
 
-    pub(super) fn was_refunded(&mut self, hash: u64, since: Timestamp) -> bool {
-        self.refunded_at(hash).is_some_and(|refunded_at| since <= refunded_at)
+    pub(super) fn was_settled(&mut self, hash: u64, since: Timestamp) -> bool {
+        self.settled_at(hash).is_some_and(|settled_at| since <= settled_at)
     }
 
-    /// The time of the last refund to a partition with this hash, or to another one that shares the entry.
-    fn refunded_at(&mut self, hash: u64) -> &mut Option<Timestamp> {
-        let moment = hash as u32 as usize % self.refunded_at.len();
-        &mut self.refunded_at[moment]
+    /// The time of the last settlement of a partition with this hash, or of another one that shares the entry.
+    fn settled_at(&mut self, hash: u64) -> &mut Option<Timestamp> {
+        let moment = hash as u32 as usize % self.settled_at.len();
+        &mut self.settled_at[moment]
     }
 
     /// Returns the records of the partition, if it is cached.

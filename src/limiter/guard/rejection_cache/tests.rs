@@ -447,6 +447,24 @@ fn a_refund_to_several_is_seen_by_all_of_them() {
     assert!(own.iter().all(|plan| !memory.has_cached(plan)));
 }
 
+#[test]
+fn a_late_charge_does_not_hide_that_the_store_has_lost_the_state() {
+    let memory = Memory::new();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
+    let charged = memory.ask(&plan);
+    memory.learn(&charged, memory.clock.now());
+    memory.clock.advance(Duration::from_micros(1));
+    drop(memory.cache.settle(Settlement::new(&charged, 2)));
+    assert!(!memory.has_cached(&plan));
+    memory.store.reset(plan.clone()).now_or_never().unwrap().unwrap();
+    let again = memory.ask(&plan);
+    assert_eq!(again.outcome(), Outcome::Allowed);
+    let measurement = again.measurement().unwrap();
+    let part = measurement.plan().only_part().unwrap();
+    let found: Vec<_> = findings(measurement, &mut measurement.charges(), part, memory.clock.now()).collect();
+    assert!(memory.cache.shards.lock(alice()).has_lost(alice(), &found));
+}
+
 /// The test holds the lock, so waiting for it would deadlock.
 #[test]
 fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
@@ -596,7 +614,7 @@ struct Step {
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Request(u64),
-    /// Refunds the instance's oldest open charge, except for this many units.
+    /// Settles the instance's oldest open charge at this cost.
     Settle(u64),
     Reset,
 }
@@ -608,7 +626,7 @@ fn step(random: &mut Sequence) -> Step {
         instance: random.below(2),
         deed: match random.below(24) {
             0 => Deed::Reset,
-            1 => Deed::Settle(random.within(0..3)),
+            1 => Deed::Settle(random.within(0..9)),
             2 | 3 => Deed::Request(random.within(4..14)),
             _ => Deed::Request(random.within(0..5)),
         },
@@ -762,7 +780,7 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration, instances: us
                 .into_iter()
                 .for_each(|answer| watched.note(answer, now));
         }
-        let (own, other) = (instance % instances, (1 - instance) % instances);
+        let (own, other, mut is_changed) = (instance % instances, (1 - instance) % instances, false);
         match deed {
             Deed::Request(cost) => {
                 let plan = Plan::new(policies.clone(), alice(), cost);
@@ -775,15 +793,19 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration, instances: us
                 if let Some(decision) = watched[own].open.pop_front() {
                     let settlement = Settlement::new(&decision, actual_cost);
                     world.instances[own].guard.settle(&decision, settlement);
-                    watched[other].last_loss = Some(now);
+                    is_changed = true;
                 }
             }
             Deed::Reset => {
                 let plan = Plan::new(policies.clone(), alice(), 1);
                 let reset = world.instances[own].guard.reset(plan).now_or_never();
                 assert!(matches!(reset, Some(Ok::<(), StoreError>(()))));
-                watched[other].last_loss = Some(now);
+                is_changed = true;
             }
+        }
+        // An instance notices its own settlements and resets.
+        if is_changed && other != own {
+            watched[other].last_loss = Some(now);
         }
     }
 }
