@@ -547,11 +547,11 @@ async fn the_bytes_of_a_body_end_cached_rejections() {
     let store = remote(&clock);
     let bytes = QuotaPolicy::new("bytes", 1_000, Duration::from_secs(1_000)).with_content_bytes(Direction::Response);
     let layer = builder(store.clone(), &clock).policy(bytes).build().unwrap();
-    let long = layer.layer(service_fn(async |_: Request<()>| {
+    let long = layer.layer(service_fn(async |_: Request<String>| {
         Ok::<_, Infallible>(Response::new(crate::Stream::of(3)))
     }));
     let open = long.oneshot(request("alice")).await.unwrap();
-    let whole = layer.layer(service_fn(async |_: Request<()>| {
+    let whole = layer.layer(service_fn(async |_: Request<String>| {
         Ok::<_, Infallible>(Response::new(Full::<Bytes>::from(vec![0; 999])))
     }));
     assert_eq!(test_kit::call(whole, request("alice")).await.status(), StatusCode::OK);
