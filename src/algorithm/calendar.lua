@@ -1,14 +1,13 @@
 --- borders
--- Calendar windows. ARGV[7] contains six boundaries per calendar, in 48 bytes: the boundaries of the window at the time
--- estimated by the instance, of the two adjacent windows, and one more on each side. If the server's time, or the
--- frozen time of a partition, is in none of these three windows, nothing is done, and the reply only contains the
--- server's time.
+-- Calendar windows. ARGV[7] contains five boundaries per calendar, in 40 bytes: the boundaries of the window at the time
+-- estimated by the instance, of the two adjacent windows, and one more. If the server's time, or the frozen time of a
+-- partition, is in none of these three windows, nothing is done, and the reply only contains the server's time.
 local borders = ARGV[7]
 if borders then
   if part_sizes == '' then part_sizes, parts = nil, 1 end
   if plans == '' then plans = nil end
-  for position = 1, #borders, 48 do
-    local _, first, _, _, last = read('<ddddd', borders, position)
+  for position = 1, #borders, 40 do
+    local first, _, _, last = read('<dddd', borders, position)
     if clock < first or clock + 5000000 >= last then
       return sub(charges, -8, -5) .. pack('<d', clock) .. sub(charges, -4)
     end
@@ -18,34 +17,40 @@ end
 --- charge
     elseif drain == CALENDAR then
       -- The weight is the position of the boundaries. `start` and `finish` are the boundaries of the current window.
-      local before, start, finish, after, fifth, sixth = read('<dddddd', borders, weight)
+      local start, finish, after, fourth, fifth = read('<ddddd', borders, weight)
       if now >= after then
-        before, start, finish, after = finish, after, fifth, sixth
+        start, finish, after = after, fourth, fifth
       elseif now >= finish then
-        before, start, finish, after = start, finish, after, fifth
+        start, finish, after = finish, after, fourth
       end
-      local own, amount = start, 0
+      local SAME, GRAIN, LONGEST = 43200000000, 25000000, 5356800000000
+      -- The count, its beginning, and the end of the window in which it began.
+      local units, began, ends, life = 0, 0, 0, 0
       if kind == DATED then
-        -- Other instances may have different time-zone data: a window that starts nearer to `start` than to the
-        -- previous boundary is treated as this window.
-        local its_start, is_held = c * 1000000, false
-        if a == 0 then
-          is_held = its_start >= start
-        elseif its_start > at then
-          -- Written by a clock that was ahead.
-          is_held = at >= start
-        else
-          is_held = its_start >= start or start - its_start < its_start - before
+        if is_short then
+          local fives
+          a, fives = floor(a / 16), a - floor(a / 16) * 16
+          for _ = 1, fives do a = a * 5 end
         end
-        if a > 0 and its_start >= start and its_start <= now then own = its_start end
-        if is_held then
-          amount = b
-          if amount > MOST_COUNT then amount = MOST_COUNT end
-          if amount > 0 then is_used = true end
-        end
+        units, began = b, c * 1000000
+        if a > 0 and a * 1000000 <= LONGEST then ends = began + a * 1000000 end
+        -- Written by a clock that was ahead.
+        if began > at then began, ends = floor(at / 1000000) * 1000000, 0 end
+        if ends > 0 then life = ends - now else life = began + LONGEST - now end
+        if life <= 0 then units = 0 end
+        if units > 0 then is_used = true end
       end
-      width = width + 1
-      readings[width] = amount
+      -- A count that is over in the windows of this policy may continue in those of other policies.
+      local amount, its_end = 0, finish
+      local is_same = ends - finish < SAME and finish - ends < SAME
+      if units > 0 and (began >= start or is_same) then
+        amount = units
+        if amount > MOST_COUNT then amount = MOST_COUNT end
+        if ends - after < SAME and after - ends < SAME then its_end = after end
+        if ends > 0 and ends < its_end then its_end = ends end
+      end
+      readings[width + 1], readings[width + 2] = its_end, amount
+      width = width + 2
       local used = amount + charge
       if not receipt then
         if used > limit then
@@ -56,21 +61,28 @@ end
         if charged_at < start and start <= clock then used = amount end
         if used > bound then used = bound end
         if used < amount then used = amount end
-      elseif age >= limit or charged_at < start or charged_at < own or charged_birth ~= birth then
+      elseif age >= limit or charged_at < start or charged_birth ~= birth or (charged_at < began and not is_same) then
         used = amount
       elseif used < 0 then
         used = 0
       end
-      if finish - own < own - start then finish = after end
-      -- The shortened length. All lengths can be represented, because clocks change by whole minutes.
-      local length = (finish - own) / 1000000
+      if used > amount and (amount == 0 or ends == 0) then
+        -- A new count, or one whose end was unknown.
+        if amount == 0 then began = now end
+        ends, life = finish, finish - now
+        began = ends - ceil((ends - began) / GRAIN) * GRAIN
+        if began < 0 then began = 0 end
+      end
+      if used ~= amount then units = used end
+      local length = 0
+      if ends > 0 then length = (ends - began) / 1000000 end
       local fives = length / 25
-      if fives == floor(fives) then short = fives * 16 + 2 else short = 0 end
+      if fives == floor(fives) and fives < 1048576 then short = fives * 16 + 2 else short = 0 end
       spent = used
       kinds = kinds or {}
-      levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, short, used
-      whole[2 * count - 1], whole[2 * count], kinds[count] = length, own / 1000000, DATED
-      if used > 0 and finish - now > longest then longest = finish - now end
+      levels[3 * count + 1], levels[3 * count + 2], levels[3 * count + 3] = id, short, units
+      whole[2 * count - 1], whole[2 * count], kinds[count] = length, began / 1000000, DATED
+      if units > 0 and life > longest then longest = life end
 
 --- left
       elseif drain == CALENDAR then
@@ -78,9 +90,8 @@ end
 
 --- carry
       elseif kind == DATED then
-        -- Written by a clock that was ahead. The count belongs to the window that contains the time of the value, whose
-        -- length is unknown.
-        if a > 0 and c * 1000000 > at then a, short, c = 0, 0, floor(at / 1000000) end
+        -- Written by a clock that was ahead. The count begins at the time of the value, and its end is unknown.
+        if c * 1000000 > at then a, short, c = 0, 0, floor(at / 1000000) end
         if b > 0 then
           if a > 0 then life = (c + a) * 1000000 - now else life = c * 1000000 + 5356800000000 - now end
         end

@@ -1,7 +1,12 @@
 //! Fixed windows for calendar days, weeks and months in a time zone.
 //!
-//! A count contains the start of its window, because instances may have different time-zone data. A window that starts
-//! nearer to a boundary than to the one before it is treated as the window of that boundary.
+//! Policies with different windows share a count if months of a caller begin on another day, or if instances have
+//! different time-zone data. A count lasts until the window in which it began has ended, by the policy that began it or
+//! by the present policy. Therefore, each policy keeps the renewals that it has announced, and nothing is written to
+//! announce one.
+//!
+//! A count contains the time at which it began, not the start of its window. Otherwise, a caller could get several
+//! quotas on one date, by days of which each begins a month later than the one before.
 
 mod borders;
 mod period;
@@ -15,39 +20,53 @@ pub(crate) use self::{borders::Borders, zone::TIME_ZONE_DATA};
 use super::{Arithmetic, Late, Reader, Receipt, Times, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
+const HOUR: u64 = 3_600 * SECOND;
+
+/// Windows whose ends differ by less are the same window, in different time-zone data. The ends of months that begin on
+/// different days differ by at least 23 hours, unless both begin on the last day of a short month.
+const SAME: u64 = 12 * HOUR;
+
+/// The time from the beginning to the end of a count is a multiple of this time, so that the narrow layout of the
+/// script can represent it. Boundaries are multiples, too, so a rounded beginning never precedes one.
+const GRAIN: u64 = 25 * SECOND;
+
+/// How long a count is kept if its end is unknown: two months.
+const LONGEST: u64 = 62 * 24 * HOUR;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     /// Units per window.
     pub(crate) limit: u64,
     /// The maximum count after a late charge: twice the limit.
     pub(crate) bound: u64,
-    windows: Windows,
+    /// `None` in a ledger's bytes, for a policy that this instance does not have.
+    borders: Option<&'static Borders>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Windows {
-    Of(&'static Borders),
-    /// The only window in a ledger's bytes, for a policy that this instance does not have.
-    Only {
-        start: u64,
-        end: u64,
-    },
-}
-
-/// A window and the boundaries next to it.
+/// A window and the end of the next one.
 #[derive(Clone, Copy)]
 struct Near {
-    before: u64,
     start: u64,
     end: u64,
     after: u64,
 }
 
-/// `start` is the start of the window in which the units were used.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
+    /// When the count began.
     start: u64,
+    /// The end of its window, by the policy that began it. 0 if unknown, because a clock was ahead.
+    end: u64,
     used: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CalendarReading {
+    /// The time from which the units are not used any more. 0 if there is no count.
+    pub(crate) end: u64,
+    pub(crate) used: u64,
+    /// What an in-process store has counted, also for policies with other windows.
+    pub(crate) count: Count,
 }
 
 impl Calendar {
@@ -55,7 +74,7 @@ impl Calendar {
         Self {
             limit: quota,
             bound: quota * 2,
-            windows: Windows::Of(borders),
+            borders: Some(borders),
         }
     }
 
@@ -65,28 +84,13 @@ impl Calendar {
         allow(dead_code, reason = "only the memory store computes dates")
     )]
     pub(crate) fn borders(&self) -> Option<&'static Borders> {
-        match self.windows {
-            Windows::Of(borders) => Some(borders),
-            Windows::Only { .. } => None,
-        }
+        self.borders
     }
 
     fn near(&self, moment: u64) -> Near {
-        let [before, start, end, after] = match self.windows {
-            Windows::Of(borders) => borders.near(moment),
-            Windows::Only { start, end } if moment < end => [0, start, end, u64::MAX],
-            Windows::Only { start, end } => [start, end, u64::MAX, u64::MAX],
-        };
-        Near {
-            before,
-            start,
-            end,
-            after,
-        }
-    }
-
-    fn left(&self, moment: u64) -> u64 {
-        self.near(moment).end - moment
+        let borders = self.borders.map(|borders| borders.near(moment));
+        let [start, end, after] = borders.unwrap_or([0, u64::MAX, u64::MAX]);
+        Near { start, end, after }
     }
 
     fn length(&self, moment: u64) -> u64 {
@@ -94,17 +98,11 @@ impl Calendar {
         near.end - near.start
     }
 
-    fn rolled(&self, count: Count, times: Times) -> Count {
-        let near = self.near(times.now);
-        let is_held = match count.start > times.last {
-            // Written by a clock that was ahead. The count belongs to the window at `last`, the time to which the state
-            // was moved.
-            true => times.last >= near.start,
-            false => near.has(count.start),
-        };
-        Count {
-            start: near.start_for(count.start, times.now),
-            used: if is_held { count.used.min(MAX_COUNT) } else { 0 },
+    /// The time until the units of a reading are not used any more, or until the window ends.
+    fn left(&self, reading: CalendarReading, now: u64) -> u64 {
+        match reading.end > now {
+            true => reading.end - now,
+            false => self.near(now).end - now,
         }
     }
 
@@ -116,32 +114,68 @@ impl Calendar {
 }
 
 impl Near {
-    /// Returns `true` if a count with this start belongs to this window. The start can come from different time-zone
-    /// data, and can be in a later window.
-    fn has(&self, start: u64) -> bool {
-        start >= self.start || self.start - start < start.saturating_sub(self.before)
+    /// Returns `true` if a count is continued in this window.
+    fn has(&self, count: Count) -> bool {
+        count.start >= self.start || is_same(count.end, self.end)
     }
 
-    /// Returns the start to store when a count with the given start is continued.
-    fn start_for(&self, start: u64, now: u64) -> u64 {
-        if (self.start..=now).contains(&start) {
-            start
-        } else {
-            self.start
+    /// Returns the end of a count that is continued in this window.
+    fn end_of(&self, count: Count) -> u64 {
+        let end = match is_same(count.end, self.after) {
+            true => self.after,
+            false => self.end,
+        };
+        match count.end {
+            0 => end,
+            own => end.min(own),
+        }
+    }
+}
+
+impl Count {
+    fn begun(start: u64, end: u64, used: u64) -> Self {
+        let length = (end - start).div_ceil(GRAIN).saturating_mul(GRAIN);
+        let start = end.saturating_sub(length);
+        Self { start, end, used }
+    }
+
+    /// The time from which the units are not used any more by any policy.
+    fn end(&self) -> u64 {
+        match self.end {
+            0 => self.start.saturating_add(LONGEST),
+            end => end,
         }
     }
 
-    /// Returns the end of the window of a count with this start.
-    fn end_of(&self, start: u64, now: u64) -> u64 {
-        let start = self.start_for(start, now);
-        let is_next = self.end - start < start - self.start;
-        if is_next { self.after } else { self.end }
+    /// Moves a beginning after `last`, written by a clock that was ahead, to `last`, which was its time then.
+    fn since(self, last: u64) -> Self {
+        match self.start > last {
+            true => Self {
+                start: last - last % SECOND,
+                end: 0,
+                ..self
+            },
+            false => self,
+        }
     }
+
+    /// The count at `times.now`, whatever the windows of the policy.
+    fn current(self, times: Times) -> Self {
+        let count = self.since(times.last);
+        match count.used > 0 && times.now < count.end() {
+            true => count,
+            false => Self::default(),
+        }
+    }
+}
+
+fn is_same(end: u64, other: u64) -> bool {
+    end.abs_diff(other) < SAME
 }
 
 impl Arithmetic for Calendar {
     type State = Box<Count>;
-    type Reading = u64;
+    type Reading = CalendarReading;
 
     const CODE: u64 = 8;
 
@@ -151,112 +185,139 @@ impl Arithmetic for Calendar {
 
     /// A lower bound for all windows.
     fn fill_micros(&self) -> u64 {
-        3_600 * SECOND
+        HOUR
     }
 
     fn lapse_micros(&self, now: u64) -> Option<u64> {
-        Some(self.left(now))
+        Some(self.near(now).end - now)
     }
 
     fn window_micros(&self, now: u64) -> Option<u64> {
         Some(self.length(now))
     }
 
-    fn read(&self, count: &Box<Count>, times: Times, _charge: u64, _first: u64) -> u64 {
-        self.rolled(**count, times).used
+    fn read(&self, count: &Box<Count>, times: Times, _charge: u64, _first: u64) -> CalendarReading {
+        let (near, count) = (self.near(times.now), count.current(times));
+        let (end, used) = match count.used {
+            0 => (0, 0),
+            used if near.has(count) => (near.end_of(count), used.min(MAX_COUNT)),
+            _ => (near.end, 0),
+        };
+        CalendarReading { end, used, count }
     }
 
-    fn charge(&self, count: &mut Box<Count>, now: u64, used: u64, charge: u64, _lease: Option<Lease>) {
-        **count = Count {
-            start: self.near(now).start_for(count.start, now),
-            used: used + charge,
+    fn charge(&self, state: &mut Box<Count>, now: u64, reading: CalendarReading, charge: u64, _lease: Option<Lease>) {
+        let (count, used) = (reading.count, reading.used + charge);
+        let begun = |start| Count::begun(start, self.near(now).end, used);
+        **state = match charge {
+            0 => count,
+            _ if reading.used == 0 => begun(now),
+            _ if count.end == 0 => begun(count.start),
+            _ => Count { used, ..count },
         };
     }
 
     /// Drops charges of a window that has ended, by the partition's time and by the server's clock.
-    fn believed(&self, used: u64, late: Late<'_, Self>) -> u64 {
+    fn believed(&self, reading: CalendarReading, late: Late<'_, Self>) -> u64 {
         let start = late.settling.near(late.now).start;
         match late.receipt.at < start && start <= late.clock {
             true => 0,
-            false => late.charge.min(late.settling.bound.saturating_sub(used)),
+            false => late.charge.min(late.settling.bound.saturating_sub(reading.used)),
         }
     }
 
-    /// Units of past windows are not refunded.
+    /// Units of past windows and of earlier counts are not refunded. A charge from before the beginning of the count is
+    /// in the count if both have the same window: a late charge has then begun the count.
     fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
-        if receipt.at >= settling.near(now).start.max(count.start) {
+        let near = settling.near(now);
+        let is_own = receipt.at >= count.start || is_same(count.end, near.end);
+        if near.has(**count) && is_own && receipt.at >= near.start {
             count.used = count.used.saturating_sub(refund);
         }
     }
 
     fn advance(&self, count: &mut Box<Count>, times: Times) {
-        **count = self.rolled(**count, times);
+        **count = count.current(times);
     }
 
-    /// Parsed bytes contain only one window.
+    /// Parsed bytes contain no windows.
     fn in_windows_of(self, settling: &Self) -> Self {
         Self {
-            windows: settling.windows,
+            borders: settling.borders,
             ..self
         }
     }
 
     fn empty_at(&self, count: &Box<Count>, last: u64) -> u64 {
-        match **count {
-            Count { used: 0, .. } => last,
-            Count { start, .. } => self.near(last).end_of(start, last),
+        match count.used {
+            0 => last,
+            1.. => count.since(last).end(),
         }
     }
 
     fn write(&self, count: &Box<Count>, bytes: &mut Writer) {
-        let near = self.near(count.start);
-        let end = near.end_of(count.start, count.start);
-        bytes.write_all([self.limit, self.bound, count.start, end, count.used]);
+        bytes.write_all([self.limit, self.bound, count.start, count.end, count.used]);
     }
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Box<Count>)> {
-        let (limit, bound) = (bytes.amount()?, bytes.amount()?);
-        let (start, end) = (bytes.amount()?, bytes.any()?);
         let own = Self {
-            limit,
-            bound,
-            windows: Windows::Only { start, end },
+            limit: bytes.amount()?,
+            bound: bytes.amount()?,
+            borders: None,
         };
-        let used = bytes.amount()?;
-        (start < end).then(|| (own, Box::new(Count { start, used })))
+        let count = Count {
+            start: bytes.amount()?,
+            end: bytes.amount()?,
+            used: bytes.amount()?,
+        };
+        Some((own, Box::new(count)))
     }
 
     #[inline]
-    fn admits(&self, used: u64, _now: u64, charge: u64) -> bool {
-        used.saturating_add(charge) <= self.limit
+    fn admits(&self, reading: CalendarReading, _now: u64, charge: u64) -> bool {
+        reading.used.saturating_add(charge) <= self.limit
     }
 
     #[inline]
-    fn charged(&self, used: u64, charge: u64) -> u64 {
-        used.saturating_add(charge).min(self.bound.max(used))
+    fn charged(&self, reading: CalendarReading, charge: u64) -> CalendarReading {
+        let used = reading.used;
+        CalendarReading {
+            used: used.saturating_add(charge).min(self.bound.max(used)),
+            ..reading
+        }
     }
 
-    fn remaining(&self, used: u64, _now: u64) -> u64 {
-        self.limit.saturating_sub(used)
+    fn remaining(&self, reading: CalendarReading, _now: u64) -> u64 {
+        self.limit.saturating_sub(reading.used)
     }
 
     /// The time until the window ends, or longer, so that clients do not exceed twice the rate.
-    fn reset(&self, used: u64, now: u64) -> Option<u64> {
-        let least = self.least_time_for(self.remaining(used, now), now);
-        Some(self.left(now).max(least))
+    fn reset(&self, reading: CalendarReading, now: u64) -> Option<u64> {
+        let least = self.least_time_for(self.remaining(reading, now), now);
+        Some(self.left(reading, now).max(least))
     }
 
-    fn full_after(&self, used: u64, now: u64) -> Option<u64> {
-        (used > 0).then(|| self.left(now))
+    fn full_after(&self, reading: CalendarReading, now: u64) -> Option<u64> {
+        (reading.used > 0).then(|| self.left(reading, now))
     }
 
-    fn wait(&self, _used: u64, now: u64, charge: u64) -> Option<u64> {
-        (charge <= self.limit).then(|| self.left(now))
+    fn wait(&self, reading: CalendarReading, now: u64, charge: u64) -> Option<u64> {
+        (charge <= self.limit).then(|| self.left(reading, now))
     }
 
-    fn predict(&self, used: u64, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<u64> {
-        let is_over = elapsed >= self.left(now);
-        Some(self.charged(if is_over { 0 } else { used }, charge))
+    fn predict(
+        &self,
+        reading: CalendarReading,
+        now: u64,
+        elapsed: u64,
+        charge: u64,
+        _hold: u64,
+    ) -> Option<CalendarReading> {
+        let later = match elapsed >= self.left(reading, now) {
+            true => CalendarReading::default(),
+            false => reading,
+        };
+        Some(self.charged(later, charge))
     }
 }
 

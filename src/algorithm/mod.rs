@@ -13,7 +13,7 @@ mod ahead;
 mod arithmetic;
 mod bucket;
 mod bytes;
-mod calendar;
+pub(crate) mod calendar;
 mod closed;
 mod concurrency;
 mod dispatch;

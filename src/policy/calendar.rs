@@ -68,7 +68,7 @@ impl CalendarWindow {
     /// Returns [`ConfigErrorKind::Window`] if the time zone is unknown, or the crate is built without the feature
     /// `calendar`.
     pub fn around(&self, moment: Timestamp) -> Result<[Timestamp; 2], ConfigError> {
-        let [_, _, start, end, ..] = self.borders()?.around(moment.as_micros());
+        let [_, start, end, ..] = self.borders()?.around(moment.as_micros());
         Ok([start, end].map(Timestamp::from_micros))
     }
 

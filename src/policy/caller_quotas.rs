@@ -107,9 +107,10 @@ impl CallerQuotas {
     /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month). A month without that day
     /// begins on its last day. A day outside the range is replaced by the nearest one.
     ///
-    /// When the day changes, used units still count if the start of the old month is nearer to the start of the new
-    /// month than to the start of the month before it. Otherwise, a month with a full quota begins, only once across
-    /// all instances. If the day changes often, a caller can therefore use up to twice the quota in a month.
+    /// When the day changes, used units count until the month in which the first of them was used ends, by the old or by
+    /// the new day, whichever is earlier. Therefore, a renewal that fields or decisions have announced is kept, and days
+    /// that alternate, even on different instances, open at most one quota per date. A caller that can choose its day
+    /// freely could open one on every date, so limit how often the day can change.
     ///
     /// ```
     /// use std::time::Duration;

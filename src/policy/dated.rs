@@ -69,9 +69,9 @@ impl QuotaPolicy {
     /// # Changes
     ///
     /// If the period or the time zone changes, callers start with a full quota. If the quota changes, used units still
-    /// count. If the day on which months begin changes, used units still count if the old and the new window began near
-    /// each other: see [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins). After a window has ended, its
-    /// charges can be neither settled nor refunded.
+    /// count. If the day changes on which months begin, used units count until a month ends: see
+    /// [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins). After a window has ended, its charges can be
+    /// neither settled nor refunded.
     ///
     /// # Clock and time zones
     ///

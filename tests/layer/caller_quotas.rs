@@ -582,3 +582,24 @@ async fn a_refund_of_a_month_that_another_day_has_ended_does_not_come_back() {
     acme().refund(&refund).await.unwrap();
     assert_eq!(billed().check().await.outcome(), Outcome::Rejected);
 }
+
+#[tokio::test]
+async fn fields_announce_when_a_month_ends_after_the_day_has_changed_and_it_ends_then() {
+    let clock = Clock::manual(Timestamp::from_micros(1_783_987_200_000_000)); // 14 July 2026
+    let month = QuotaPolicy::per_calendar_month("month", 3, "UTC").with_caller_quotas(1..=100);
+    let layer = limits(memory(&clock)).policy(month).build().unwrap();
+    let ask = async |day| send(&layer, request_with("acme", CallerQuotas::new().month_begins(day))).await;
+    for (day, left) in [(5, 2), (15, 1)] {
+        assert_eq!(ask(day).await.remaining(), [("month".to_owned(), left)]);
+    }
+    assert_eq!(ask(15).await.field("ratelimit"), r#""month";r=0;t=86400"#);
+    for (day, wait) in [(15, "86400"), (5, "1900800"), (15, "86400")] {
+        let rejected = ask(day).await;
+        assert_eq!((rejected.code(), rejected.field("retry-after")), (429, wait));
+        assert_eq!(rejected.field("ratelimit"), format!(r#""month";r=0;t={wait}"#));
+    }
+    clock.advance(Duration::from_secs(86_400));
+    assert_eq!(ask(5).await.code(), 429);
+    assert_eq!(ask(15).await.remaining(), [("month".to_owned(), 2)]);
+    assert_eq!(ask(5).await.remaining(), [("month".to_owned(), 1)]);
+}

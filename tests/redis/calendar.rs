@@ -1,6 +1,7 @@
 //! Quotas of calendar windows: in both stores, on servers with another clock, and beside other time-zone data.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicU64, AtomicUsize, Ordering},
@@ -10,10 +11,15 @@ use std::{
 
 use futures_util::future::join_all;
 use jiff::Timestamp as Moment;
+use proptest::{
+    prelude::*,
+    sample::select,
+    test_runner::{Config, TestRunner},
+};
 use test_kit::{RedisServer, ScriptedServer};
 use tower_quota::{
-    CalendarPeriod, CalendarWindow, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
-    PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    Availability, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, MemoryStore, Outcome, PartitionId,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
 };
 
@@ -38,12 +44,20 @@ fn remaining(decision: &Decision) -> u64 {
     decision.allowances().next().unwrap().remaining()
 }
 
-/// A store in memory and one in Redis, on a clock.
-fn stores(server: &RedisServer, now: &str) -> (Clock, [Arc<dyn Store>; 2]) {
+#[path = "../../examples/own_store.rs"]
+#[allow(dead_code, reason = "the example is a program")]
+mod own_store;
+
+/// A store in memory, one in Redis and one of a ledger's bytes, on a clock.
+fn stores(server: &RedisServer, now: &str) -> (Clock, [Arc<dyn Store>; 3]) {
     let clock = Clock::manual(moment(now));
     let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).connections(1);
-    (clock, [Arc::new(memory), Arc::new(redis.build().unwrap())])
+    let ledger = own_store::OwnStore::new(clock.clone());
+    (
+        clock,
+        [Arc::new(memory), Arc::new(redis.build().unwrap()), Arc::new(ledger)],
+    )
 }
 
 /// A server whose clock is set by a test, and counts the calls of the script.
@@ -278,61 +292,81 @@ async fn no_call_to_a_server_with_another_clock_charges_twice() {
     assert!(other.calls() < 120, "they have shared calls");
 }
 
-/// As if another instance had borders an hour earlier or later: its count is in Redis with the start that it knows.
+/// As if another instance had borders an hour earlier or later: its count is in Redis with the end that it knows.
 #[tokio::test]
 async fn instances_that_disagree_about_a_border_never_give_a_quota_twice() {
     let policy = QuotaPolicy::per_calendar_day("day", 5, "UTC");
     let server = RedisServer::start();
-    for (shift, written, border) in [
+    for (written, own_end, their_end, full_at) in [
         // The other instance has begun the 23rd at 23:00.
-        (-3_600_i64, "2026-11-22T23:10:00Z", "2026-11-23T00:00:00Z"),
+        (
+            "2026-11-22T23:10:00Z",
+            "2026-11-23T00:00:00Z",
+            "2026-11-23T23:00:00Z",
+            "2026-11-23T23:00:00Z",
+        ),
         // The other one begins it at 01:00, and this one has begun it.
-        (3_600, "2026-11-23T01:10:00Z", "2026-11-23T01:10:01Z"),
+        (
+            "2026-11-23T01:10:00Z",
+            "2026-11-24T00:00:00Z",
+            "2026-11-24T01:00:00Z",
+            "2026-11-24T00:00:00Z",
+        ),
     ] {
-        let (clock, [_, store]) = stores(&server, written);
+        let (clock, [_, store, _]) = stores(&server, written);
         assert_eq!(remaining(&decide(&*store, &policy, 5).await), 0);
-        let own = moment(if shift < 0 {
-            "2026-11-22T00:00:00Z"
-        } else {
-            "2026-11-23T00:00:00Z"
-        });
-        let theirs = (moment("2026-11-23T00:00:00Z").as_micros() / 1_000_000).saturating_add_signed(shift);
-        rewrite_start(&server, own.as_micros() / 1_000_000, theirs);
+        let until = |end: &str| moment(end).micros_since(moment(written)) / 1_000_000;
+        rewrite_length(&server, until(own_end), until(their_end));
 
-        assert_eq!(
-            decide(&*store, &policy, 1).await.outcome(),
-            Outcome::Rejected,
-            "{shift}"
-        );
-        clock.set(moment(border));
-        assert_eq!(
-            decide(&*store, &policy, 1).await.outcome(),
-            Outcome::Rejected,
-            "{shift}"
-        );
-        clock.set(moment("2026-11-23T22:59:59Z"));
-        assert_eq!(
-            decide(&*store, &policy, 1).await.outcome(),
-            Outcome::Rejected,
-            "{shift}"
-        );
-        // The next border is another window by all data.
-        clock.set(moment("2026-11-24T00:00:00Z"));
-        assert_eq!(remaining(&decide(&*store, &policy, 1).await), 4, "{shift}");
+        for now in [
+            written,
+            "2026-11-22T23:59:59Z",
+            "2026-11-23T00:00:00Z",
+            "2026-11-23T22:59:59Z",
+        ] {
+            clock.set(moment(now).max(moment(written)));
+            let rejected = decide(&*store, &policy, 1).await;
+            let wait = Duration::from_micros(moment(full_at).micros_since(clock.now()));
+            assert_eq!(rejected.retry_after(), Some(wait), "{written} {now}");
+        }
+        clock.set(moment(full_at));
+        assert_eq!(remaining(&decide(&*store, &policy, 1).await), 4, "{written}");
         store.reset(plan([policy.clone()], "alice", 1)).await.unwrap();
     }
 }
 
-/// In the only value of the server, the start of a window is four bytes behind its count.
-fn rewrite_start(server: &RedisServer, from: u64, to: u64) {
+/// In the only value of the server, the three bytes behind the ID are the seconds from the beginning of the count to its
+/// end, as a multiple of 25.
+fn rewrite_length(server: &RedisServer, from: u64, to: u64) {
     let key = server.command(&["KEYS", "*"]);
     let value = server.command_bytes(&[b"GET", key.as_bytes()]);
     let length = value.iter().position(|byte| *byte == b'\n').unwrap() + 1;
     let mut value = value[length..value.len() - 2].to_vec();
-    let start = (from as u32).to_le_bytes();
-    let position = value.windows(4).position(|bytes| bytes == start).unwrap();
-    value[position..position + 4].copy_from_slice(&(to as u32).to_le_bytes());
+    let short = |seconds: u64| (seconds / 25 * 16 + 2) as u32;
+    let length = &mut value[15..18];
+    assert_eq!(length, &short(from).to_le_bytes()[..3]);
+    length.copy_from_slice(&short(to).to_le_bytes()[..3]);
     server.command_bytes(&[b"SET", key.as_bytes(), &value, b"PX", b"86400000"]);
+}
+
+#[tokio::test]
+async fn a_count_that_a_clock_has_begun_too_early_counts_now_also_beside_another_plan() {
+    let (day, hour) = (
+        QuotaPolicy::per_calendar_day("day", 5, "UTC"),
+        QuotaPolicy::per_hour("hour", 9),
+    );
+    let server = RedisServer::start();
+    let (clock, stores) = stores(&server, "2026-11-23T00:10:00Z");
+    for store in stores {
+        clock.set(moment("2026-11-23T00:10:00Z"));
+        decide(&*store, &day, 5).await;
+        clock.set(moment("2026-11-22T23:00:00Z"));
+        decide(&*store, &hour, 1).await;
+        let rejected = decide(&*store, &day, 1).await;
+        assert_eq!(rejected.retry_after(), Some(Duration::from_secs(3_600)), "{store:?}");
+        clock.set(moment("2026-11-23T00:00:00Z"));
+        assert_eq!(remaining(&decide(&*store, &day, 1).await), 4, "{store:?}");
+    }
 }
 
 /// Redis forgets a caller when the last window has ended, also where another plan has kept the count.
@@ -360,25 +394,329 @@ async fn a_count_that_only_another_plan_knows_is_kept_until_its_window_ends() {
     }
 }
 
-/// On 20 November, a window that began on the 1st is nearer to one of 20 October than to one of the 19th, and one that began
-/// on the 19th is nearer to one of the 15th.
+/// Ten units in months that begin on a day of the caller.
+fn billed(begins: u8) -> QuotaPolicy {
+    QuotaPolicy::per_calendar(
+        "month",
+        10,
+        CalendarWindow::new(CalendarPeriod::Month { begins }, "UTC"),
+    )
+}
+
+fn full_after(decision: &Decision) -> Option<Duration> {
+    decision.allowances().next().unwrap().full_after()
+}
+
+const DAY: Duration = Duration::from_secs(86_400);
+
 #[tokio::test]
-async fn months_that_begin_on_different_days_have_one_count_and_a_month_begins_once() {
+async fn an_announced_renewal_is_kept_after_the_day_has_changed_on_which_months_begin() {
     let server = RedisServer::start();
-    let (_, stores) = stores(&server, "2026-11-20T12:00:00Z");
-    for store in &stores {
-        let month = |begins| {
-            let period = CalendarPeriod::Month { begins };
-            QuotaPolicy::per_calendar("month", 10, CalendarWindow::new(period, "UTC"))
-        };
-        assert_eq!(remaining(&decide(&**store, &month(1), 10).await), 0);
-        assert_eq!(decide(&**store, &month(5), 1).await.outcome(), Outcome::Rejected);
-        // Two instances have different days for a while.
-        for (begins, left) in [(19, 9), (1, 8), (19, 7), (15, 6), (1, 5), (19, 4)] {
-            let decision = decide(&**store, &month(begins), 1).await;
-            assert_eq!(remaining(&decision), left, "day {begins}");
-        }
-        let ends = decide(&**store, &month(15), 5).await.retry_after();
-        assert_eq!(ends, Some(Duration::from_secs(24 * 86_400 + 43_200)));
+    let (clock, stores) = stores(&server, "2026-07-14T00:00:00Z");
+    for store in stores {
+        clock.set(moment("2026-07-14T00:00:00Z"));
+        decide(&*store, &billed(5), 1).await;
+        let peeked = store.peek(plan([billed(15)], "alice", 4)).await.unwrap();
+        assert_eq!(full_after(&peeked), Some(DAY), "{store:?}");
+        assert_eq!(
+            full_after(&decide(&*store, &billed(15), 4).await),
+            Some(DAY),
+            "{store:?}"
+        );
+        // Another instance still has the other day.
+        assert_eq!(
+            full_after(&decide(&*store, &billed(5), 0).await),
+            Some(22 * DAY),
+            "{store:?}"
+        );
+        clock.set(moment("2026-07-16T00:00:00Z"));
+        assert_eq!(remaining(&decide(&*store, &billed(5), 0).await), 5, "{store:?}");
+        assert_eq!(remaining(&decide(&*store, &billed(15), 1).await), 9, "{store:?}");
+        let both = [
+            decide(&*store, &billed(5), 1).await,
+            decide(&*store, &billed(15), 1).await,
+        ];
+        assert_eq!(both.each_ref().map(remaining), [8, 7], "{store:?}");
+        assert_eq!(
+            both.map(|decision| full_after(&decision)),
+            [Some(20 * DAY), Some(30 * DAY)],
+            "{store:?}"
+        );
     }
+}
+
+/// A rejection writes nothing, and so does a peek.
+#[tokio::test]
+async fn a_caller_that_was_rejected_on_its_new_day_passes_when_it_was_told() {
+    let server = RedisServer::start();
+    let (clock, stores) = stores(&server, "2026-07-14T00:00:00Z");
+    for store in stores {
+        clock.set(moment("2026-07-14T00:00:00Z"));
+        decide(&*store, &billed(5), 10).await;
+        let rejected = decide(&*store, &billed(15), 1).await;
+        let peeked = store.peek(plan([billed(15)], "alice", 1)).await.unwrap();
+        assert_eq!(rejected.retry_after(), Some(DAY), "{store:?}");
+        assert_eq!(
+            (full_after(&rejected), full_after(&peeked)),
+            (Some(DAY), Some(DAY)),
+            "{store:?}"
+        );
+        assert_eq!(peeked.availability(), Availability::After(DAY), "{store:?}");
+        clock.set(Timestamp::from_micros(moment("2026-07-15T00:00:00Z").as_micros() - 1));
+        assert_eq!(
+            decide(&*store, &billed(15), 1).await.outcome(),
+            Outcome::Rejected,
+            "{store:?}"
+        );
+        clock.advance(Duration::from_micros(1));
+        assert_eq!(
+            decide(&*store, &billed(5), 1).await.outcome(),
+            Outcome::Rejected,
+            "{store:?}"
+        );
+        assert_eq!(remaining(&decide(&*store, &billed(15), 1).await), 9, "{store:?}");
+    }
+}
+
+/// Each instance has one of the days, or both have all days.
+#[tokio::test]
+async fn days_that_alternate_a_thousand_times_on_one_date_open_no_third_quota() {
+    let server = RedisServer::start();
+    let (clock, [memory, redis, ledger]) = stores(&server, "2026-07-14T12:00:00Z");
+    let other = RedisStore::builder(server.url()).clock(clock.clone()).connections(1);
+    let other: Arc<dyn Store> = Arc::new(other.build().unwrap());
+    for instances in [[memory.clone(), memory], [redis, other], [ledger.clone(), ledger]] {
+        let mut turn = 0;
+        for (now, days, expected) in [
+            ("2026-07-14T12:00:00Z", vec![5, 15], 10),
+            ("2026-07-14T13:00:00Z", (1..=31).collect(), 0),
+            ("2026-07-15T12:00:00Z", vec![5, 15], 10),
+            ("2026-07-16T12:00:00Z", vec![5, 15], 0),
+            ("2026-07-30T12:00:00Z", (1..=31).collect(), 10),
+            ("2026-07-30T13:00:00Z", (1..=31).rev().collect(), 0),
+            ("2026-08-05T12:00:00Z", vec![5, 15], 10),
+        ] {
+            clock.set(moment(now));
+            let mut admitted = 0;
+            for day in days.into_iter().cycle().take(1_000) {
+                turn += 1;
+                let decision = decide(&*instances[turn % 2], &billed(day), 1).await;
+                admitted += u64::from(decision.outcome() == Outcome::Allowed);
+            }
+            assert_eq!(admitted, expected, "{:?} {now}", instances[0]);
+        }
+    }
+}
+
+/// The month of the 5th has not ended for the charges, but their units are no longer counted. Units that become known
+/// now are.
+#[tokio::test]
+async fn a_charge_from_before_a_renewal_is_not_refunded_after_it() {
+    let server = RedisServer::start();
+    let (clock, stores) = stores(&server, "2026-07-14T00:00:00Z");
+    // The other policy keeps the birth of the caller's counts.
+    let both = |begins| [billed(begins), QuotaPolicy::per_calendar_month("other", 100, "UTC")];
+    for store in stores {
+        clock.set(moment("2026-07-14T00:00:00Z"));
+        let before = store.decide(plan(both(5), "alice", 4)).await.unwrap();
+        let late = store.decide(plan(both(5), "alice", 1)).await.unwrap();
+        clock.set(moment("2026-07-16T00:00:00Z"));
+        store.decide(plan(both(15), "alice", 3)).await.unwrap();
+        let unused = plan(both(5), "alice", 4);
+        let unused = Settlement::refund(unused, ChargeTime::At(moment("2026-07-14T00:00:00Z")));
+        // The day has changed back, and the charge was made after the renewal.
+        let own = plan(both(5), "alice", 3);
+        let own = Settlement::refund(own, ChargeTime::At(moment("2026-07-16T00:00:00Z")));
+        for (settlement, left) in [
+            (Settlement::refund_all(&before), 7),
+            (unused, 7),
+            (Settlement::new(&late, 3), 5),
+            (own, 8),
+        ] {
+            store.settle(settlement).await.unwrap();
+            assert_eq!(remaining(&decide(&*store, &billed(15), 0).await), left, "{store:?}");
+        }
+    }
+}
+
+/// The units of a request become known after its decision, and some of them are refunded later.
+#[tokio::test]
+async fn units_that_a_late_charge_has_counted_first_are_refunded() {
+    let server = RedisServer::start();
+    let (clock, stores) = stores(&server, "2026-07-14T00:00:00Z");
+    let tokens = || billed(15).with_unit("tokens");
+    for store in stores {
+        clock.set(moment("2026-07-14T00:00:00Z"));
+        let decision = store.decide(plan([tokens()], "alice", 1)).await.unwrap();
+        clock.advance(Duration::from_secs(3_600));
+        store
+            .settle(Settlement::with_units(&decision, 1, [("tokens", 6)]))
+            .await
+            .unwrap();
+        let left = async || remaining(&store.peek(plan([tokens()], "alice", 1)).await.unwrap());
+        assert_eq!(left().await, 4, "{store:?}");
+        let refund = plan([tokens()], "alice", 1).with_units("tokens", 2);
+        let charged = ChargeTime::At(moment("2026-07-14T00:00:00Z"));
+        store.settle(Settlement::refund(refund, charged)).await.unwrap();
+        assert_eq!(left().await, 6, "{store:?}");
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Ask {
+    /// Microseconds before the request.
+    pause: u64,
+    instance: usize,
+    begins: u8,
+    cost: u64,
+    /// True if the caller then waits for the renewal of which it was told.
+    waits: bool,
+}
+
+fn asks() -> impl Strategy<Value = Vec<Ask>> {
+    let days = prop_oneof![Just(vec![5, 15]), proptest::collection::vec(1..=31_u8, 1..6)];
+    days.prop_flat_map(|days| {
+        let pause = prop_oneof![
+            3 => Just(0),
+            2 => 0..3_600_000_000_u64,
+            3 => 0..10 * 86_400_000_000_u64,
+            1 => 0..90 * 86_400_000_000_u64,
+        ];
+        let waits = prop_oneof![3 => Just(false), 1 => Just(true)];
+        let ask = (pause, 0..2_usize, select(days), 0..=6_u64, waits);
+        let ask = ask.prop_map(|(pause, instance, begins, cost, waits)| Ask {
+            pause,
+            instance,
+            begins,
+            cost,
+            waits,
+        });
+        proptest::collection::vec(ask, 1..60)
+    })
+}
+
+/// A caller whose day changes all the time, at two instances, and what it has seen.
+struct Billed<'a> {
+    clock: &'a Clock,
+    stores: [&'a dyn Store; 2],
+    name: String,
+    /// Units since a quota was last opened.
+    used: u64,
+    /// The start of the date on which this was.
+    opened_on: Option<Timestamp>,
+    /// The months in which requests with their day have opened a quota.
+    months: HashSet<(u8, Timestamp)>,
+}
+
+impl Billed<'_> {
+    const TIME_ZONE: &'static str = "America/New_York";
+
+    fn plan(&self, begins: u8, cost: u64) -> Plan {
+        let window = CalendarWindow::new(CalendarPeriod::Month { begins }, Self::TIME_ZONE);
+        plan([QuotaPolicy::per_calendar("month", 10, window)], &self.name, cost)
+    }
+
+    /// The start of the window now.
+    fn start(&self, period: CalendarPeriod) -> Timestamp {
+        let window = CalendarWindow::new(period, Self::TIME_ZONE);
+        window.around(self.clock.now()).unwrap()[0]
+    }
+
+    async fn peek(&self, begins: u8, cost: u64, instance: usize) -> Decision {
+        self.stores[instance].peek(self.plan(begins, cost)).await.unwrap()
+    }
+
+    async fn ask(&mut self, ask: &Ask) -> Result<(), TestCaseError> {
+        self.clock.advance(Duration::from_micros(ask.pause));
+        let &Ask {
+            begins, cost, instance, ..
+        } = ask;
+        let peeked = self.peek(begins, cost, instance).await;
+        let decision = self.stores[instance].decide(self.plan(begins, cost)).await.unwrap();
+        let is_allowed = decision.outcome() == Outcome::Allowed;
+        // A peek tells what the request then gets.
+        let left = remaining(&peeked);
+        prop_assert_eq!(remaining(&decision), if is_allowed { left - cost } else { left });
+        prop_assert_eq!(is_allowed, peeked.availability() == Availability::Now);
+        if !is_allowed {
+            let wait = decision.retry_after().unwrap();
+            prop_assert_eq!(peeked.availability(), Availability::After(wait));
+            prop_assert_eq!(full_after(&decision), Some(wait));
+        }
+        if left < 10 {
+            prop_assert_eq!(full_after(&decision), full_after(&peeked));
+            prop_assert_eq!(
+                left,
+                10 - self.used,
+                "neither more nor less than since the last renewal"
+            );
+        } else if is_allowed && cost > 0 {
+            let (date, month) = (
+                self.start(CalendarPeriod::Day),
+                self.start(CalendarPeriod::Month { begins }),
+            );
+            prop_assert!(self.opened_on < Some(date), "one quota on a date");
+            prop_assert!(self.months.insert((begins, month)), "one quota per month of each day");
+            (self.opened_on, self.used) = (Some(date), 0);
+        }
+        if is_allowed {
+            self.used += cost;
+        }
+        match full_after(&decision) {
+            Some(wait) if ask.waits => self.wait(ask, wait).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for an announced renewal, first to a microsecond before it.
+    async fn wait(&self, ask: &Ask, wait: Duration) -> Result<(), TestCaseError> {
+        let renewed_at = self.clock.now().saturating_add(wait);
+        self.clock.set(Timestamp::from_micros(renewed_at.as_micros() - 1));
+        let peeked = self.peek(ask.begins, ask.cost, 1 - ask.instance).await;
+        prop_assert_eq!(
+            (remaining(&peeked), full_after(&peeked)),
+            (10 - self.used, Some(Duration::from_micros(1)))
+        );
+        self.clock.set(renewed_at);
+        let peeked = self.peek(ask.begins, ask.cost, 1 - ask.instance).await;
+        prop_assert_eq!((remaining(&peeked), full_after(&peeked)), (10, None));
+        Ok(())
+    }
+}
+
+/// Renewals are those that were announced, and with any days no more than one on a date and in a month of each day.
+#[test]
+fn renewals_come_when_they_were_announced_whatever_the_days_of_the_requests() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = RedisServer::start();
+    let (callers, runs) = (AtomicUsize::new(0), Config::with_cases(100));
+    let property = async |asks: Vec<Ask>| {
+        let name = format!("caller {}", callers.fetch_add(1, Ordering::Relaxed));
+        let (clock, [memory, redis, ledger]) = stores(&server, "2027-12-20T00:00:00Z");
+        let other = RedisStore::builder(server.url())
+            .clock(clock.clone())
+            .connections(1)
+            .build()
+            .unwrap();
+        for stores in [[&*memory, &*memory], [&*redis, &other], [&*ledger, &*ledger]] {
+            clock.set(moment("2027-12-20T00:00:00Z"));
+            let mut caller = Billed {
+                clock: &clock,
+                stores,
+                name: name.clone(),
+                used: 0,
+                opened_on: None,
+                months: HashSet::new(),
+            };
+            for ask in &asks {
+                caller.ask(ask).await?;
+            }
+        }
+        Ok(())
+    };
+    let tested = TestRunner::new(runs).run(&asks(), |asks| runtime.block_on(property(asks)));
+    tested.unwrap();
 }

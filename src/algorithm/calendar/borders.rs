@@ -25,7 +25,7 @@ static KNOWN: Mutex<Vec<&'static Borders>> = Mutex::new(Vec::new());
 
 impl Borders {
     /// The number of boundaries that a store needs.
-    pub(crate) const AROUND: usize = 6;
+    pub(crate) const AROUND: usize = 5;
 
     /// Fails if the period or the time zone is invalid.
     pub(crate) fn find(period: CalendarPeriod, time_zone: &str) -> Result<&'static Self, String> {
@@ -50,14 +50,14 @@ impl Borders {
         Ok(borders)
     }
 
-    /// The start of the previous window, the start and the end of the current window, and the end of the next one.
-    pub(super) fn near(&self, moment: u64) -> [u64; 4] {
-        self.from(moment, 1)
+    /// The start and the end of the current window, and the end of the next one.
+    pub(super) fn near(&self, moment: u64) -> [u64; 3] {
+        self.from(moment, 0)
     }
 
     /// Like [`near`](Self::near), with one more window on both sides.
     pub(crate) fn around(&self, moment: u64) -> [u64; Self::AROUND] {
-        self.from(moment, 2)
+        self.from(moment, 1)
     }
 
     /// Returns `COUNT` boundaries, beginning `before` windows before the current one.

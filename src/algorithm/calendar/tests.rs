@@ -5,7 +5,6 @@ use jiff::{Timestamp, civil::DateTime, tz::TimeZone as Zone};
 use super::*;
 use crate::sync::random::for_many;
 
-const HOUR: u64 = 3_600 * SECOND;
 const DAY: u64 = 24 * HOUR;
 
 fn moment(text: &str) -> u64 {
@@ -19,7 +18,7 @@ fn borders(period: CalendarPeriod, time_zone: &str) -> &'static Borders {
 
 /// The start and the end of the window, in UTC.
 fn window(period: CalendarPeriod, time_zone: &str, at: &str) -> [String; 2] {
-    let [_, start, end, _] = borders(period, time_zone).near(moment(at));
+    let [start, end, _] = borders(period, time_zone).near(moment(at));
     [start, end].map(|border| Timestamp::from_microsecond(border as i64).unwrap().to_string())
 }
 
@@ -85,7 +84,7 @@ fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
         ("2026-04-30", 30),
         ("2026-12-31", 31),
     ] {
-        let [_, start, end, _] = borders(CalendarPeriod::MONTH, "UTC").near(moment(&format!("{at}T23:59:59Z")));
+        let [start, end, _] = borders(CalendarPeriod::MONTH, "UTC").near(moment(&format!("{at}T23:59:59Z")));
         assert_eq!(end - start, days * DAY, "{at}");
     }
     let expected = ["2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"];
@@ -142,7 +141,7 @@ fn every_day_of_every_time_zone_begins_at_its_first_moment() {
         let changes = changes.map(|change| change.timestamp().as_microsecond() as u64);
         for change in changes.take_while(|change| *change < to) {
             for near in [change - 1, change] {
-                let [before, start, end, after] = days.near(near);
+                let [before, start, end, after, _] = days.around(near);
                 assert!(
                     before < start && start <= near && near < end && end < after,
                     "{name} {near}"
@@ -186,12 +185,13 @@ fn windows_follow_each_other_from_the_first_moment_that_doubles_count_to_the_las
         let borders = borders(period, "America/Sao_Paulo");
         for_many(200, |random| {
             let at = random.within(0..crate::algorithm::EXACT);
-            let [first, before, start, end, after, last] = borders.around(at);
-            assert!(first <= before && before <= start && start <= at && at < end && end < after && after < last);
+            let [before, start, end, after, last] = borders.around(at);
+            assert!(before <= start && start <= at && at < end && end < after && after < last);
             assert!((1..=end - start).contains(&Calendar::new(1, borders).fill_micros()));
-            assert_eq!(borders.near(end)[..2], [start, end], "{at}");
+            assert_eq!(borders.around(end)[..2], [start, end], "{at}");
+            assert_eq!(borders.near(at), [start, end, after], "{at}");
             if start > 0 {
-                assert_eq!(borders.near(start - 1)[2..], [start, end], "{at}");
+                assert_eq!(borders.near(start - 1)[1..], [start, end], "{at}");
             }
         });
         assert_eq!(borders.around(0)[..2], [0, 0]);
@@ -212,75 +212,86 @@ fn a_time_zone_is_named_as_the_data_name_it() {
     assert!(std::ptr::eq(find(), find()), "computed once");
 }
 
-/// Returns the used amount and the start of the window that this instance reads from another instance's count.
-fn read(count: (&str, u64), last: &str, now: &str) -> (u64, String) {
+fn text(moment: u64) -> String {
+    Timestamp::from_microsecond(moment as i64).unwrap().to_string()
+}
+
+/// The beginning of a count of seven units, and the end of its window.
+type Written<'a> = [&'a str; 2];
+
+fn count([start, end]: Written<'_>) -> Count {
+    Count {
+        start: moment(start),
+        end: moment(end),
+        used: 7,
+    }
+}
+
+/// Returns the used amount and its end that an instance with days in UTC reads from another instance's count.
+fn read(written: Written<'_>, last: &str, now: &str) -> (u64, String) {
     let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
-    let count = Count {
-        start: moment(count.0),
-        used: count.1,
-    };
     let times = Times {
         last: moment(last),
         now: moment(now),
     };
-    let rolled = calendar.rolled(count, times);
-    let start = Timestamp::from_microsecond(rolled.start as i64).unwrap();
-    (rolled.used, start.to_string())
+    let reading = calendar.read(&Box::new(count(written)), times, 0, 0);
+    (reading.used, text(reading.end))
 }
 
 #[test]
 fn a_count_of_this_window_holds_and_one_of_the_window_before_does_not() {
-    let written = ("2026-11-22T00:00:00Z", 7);
-    let (day, next) = ("2026-11-22T00:00:00Z".to_owned(), "2026-11-23T00:00:00Z".to_owned());
-    assert_eq!(read(written, "2026-11-22T05:00:00Z", "2026-11-22T23:59:59Z"), (7, day));
-    assert_eq!(read(written, "2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z"), (0, next));
+    let written = ["2026-11-22T05:00:00Z", "2026-11-23T00:00:00Z"];
+    let end = "2026-11-23T00:00:00Z".to_owned();
+    assert_eq!(read(written, "2026-11-22T05:00:00Z", "2026-11-22T23:59:59Z"), (7, end));
+    assert_eq!(read(written, "2026-11-22T23:59:59Z", "2026-11-23T00:00:00Z").0, 0);
 }
 
 /// Another instance starts its day at 23:00, so that the days of both instances differ by an hour.
 #[test]
 fn a_window_that_another_instance_has_begun_goes_on_across_this_ones_border() {
-    let written = ("2026-11-22T23:00:00Z", 7);
-    let (early, own) = ("2026-11-22T23:00:00Z".to_owned(), "2026-11-23T00:00:00Z".to_owned());
+    let written = ["2026-11-22T23:10:00Z", "2026-11-23T23:00:00Z"];
+    let end = "2026-11-23T23:00:00Z".to_owned();
     // The other instance has started the next day, so this instance continues that day,
-    assert_eq!(
-        read(written, "2026-11-22T23:00:00Z", "2026-11-22T23:30:00Z"),
-        (7, early)
-    );
-    // does not start it again,
-    assert_eq!(
-        read(written, "2026-11-22T23:59:00Z", "2026-11-23T00:00:00Z"),
-        (7, own.clone())
-    );
-    assert_eq!(read(written, "2026-11-22T23:59:00Z", "2026-11-23T23:59:59Z").0, 7);
-    // and ends it.
-    assert_eq!(read(written, "2026-11-23T23:59:59Z", "2026-11-24T00:00:00Z").0, 0);
+    for now in ["2026-11-22T23:30:00Z", "2026-11-23T00:00:00Z", "2026-11-23T22:59:59Z"] {
+        let last = "2026-11-22T23:10:00Z";
+        assert_eq!(read(written, last, now), (7, end.clone()), "{now}");
+    }
+    // and ends it, as it has said all the time.
+    assert_eq!(read(written, "2026-11-23T22:59:59Z", "2026-11-23T23:00:00Z").0, 0);
     // An instance that starts its day at 01:00 continues the day that this instance has started.
-    assert_eq!(
-        read(
-            ("2026-11-23T01:00:00Z", 7),
-            "2026-11-23T01:00:00Z",
-            "2026-11-23T02:00:00Z"
-        )
-        .0,
-        7
-    );
+    let later = ["2026-11-23T01:10:00Z", "2026-11-24T01:00:00Z"];
+    let own = "2026-11-24T00:00:00Z".to_owned();
+    assert_eq!(read(later, "2026-11-23T01:10:00Z", "2026-11-23T23:59:59Z"), (7, own));
+    assert_eq!(read(later, "2026-11-23T23:59:59Z", "2026-11-24T00:00:00Z").0, 0);
 
     let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
-    let count = Box::new(Count {
-        start: moment(&own) - HOUR,
-        used: 7,
-    });
-    let ends = |last: &str| Timestamp::from_microsecond(calendar.empty_at(&count, moment(last)) as i64).unwrap();
-    assert_eq!(ends("2026-11-22T23:30:00Z").to_string(), "2026-11-24T00:00:00Z");
-    assert_eq!(ends("2026-11-23T00:30:00Z").to_string(), "2026-11-24T00:00:00Z");
+    let ends = |last: &str| text(calendar.empty_at(&Box::new(count(written)), moment(last)));
+    assert_eq!(ends("2026-11-22T23:30:00Z"), end);
 }
 
 #[test]
 fn what_a_clock_has_written_that_stood_later_belongs_to_now() {
-    let later = ("2026-12-24T00:00:00Z", 7);
-    let own = "2026-11-22T00:00:00Z".to_owned();
-    assert_eq!(read(later, "2026-11-22T05:00:00Z", "2026-11-22T06:00:00Z"), (7, own));
-    assert_eq!(read(later, "2026-11-22T05:00:00Z", "2026-11-23T00:00:00Z").0, 0);
+    let (now, end) = ("2026-11-22T05:00:00Z", "2026-11-23T00:00:00Z".to_owned());
+    for later in [
+        ["2026-11-22T07:00:00Z", "2026-11-23T00:00:00Z"],
+        ["2026-11-23T07:00:00Z", "2026-11-24T00:00:00Z"],
+        ["2026-12-24T00:00:00Z", "2026-12-25T00:00:00Z"],
+    ] {
+        assert_eq!(read(later, now, "2026-11-22T06:00:00Z"), (7, end.clone()));
+        assert_eq!(read(later, now, "2026-11-23T00:00:00Z").0, 0);
+        // Two months, if no instance with these windows charges it.
+        let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
+        let (mut count, now) = (Box::new(count(later)), moment(now));
+        assert_eq!(text(calendar.empty_at(&count, now)), "2027-01-23T05:00:00Z");
+        let times = Times {
+            last: now,
+            now: now + 1,
+        };
+        let reading = calendar.read(&count, times, 1, 0);
+        calendar.charge(&mut count, times.now, reading, 1, None);
+        let expected = (8, end.clone());
+        assert_eq!((count.used, text(calendar.empty_at(&count, times.now))), expected);
+    }
 }
 
 #[test]
@@ -298,8 +309,66 @@ fn a_ledger_keeps_a_count_until_its_window_ends_without_the_calendar() {
 
     let end = moment("2026-11-30T15:00:00Z");
     assert_eq!((other.empty_at(&kept, now), own.empty_at(&kept, now)), (end, end));
-    let used = |calendar: &Calendar, at| calendar.read(&kept, Times { last: now, now: at }, 0, 0);
+    let used = |calendar: &Calendar, at| calendar.read(&kept, Times { last: now, now: at }, 0, 0).used;
     for calendar in [&own, &other] {
         assert_eq!((used(calendar, end - 1), used(calendar, end)), (4, 0));
     }
+}
+
+/// The lengths of counts fit the narrow layout, and a rounded beginning is in the same window as the exact one.
+#[test]
+fn the_beginning_of_a_count_is_rounded_within_its_window() {
+    let periods = [CalendarPeriod::Day, CalendarPeriod::WEEK, CalendarPeriod::MONTH];
+    for (period, zone) in periods
+        .into_iter()
+        .zip(["Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns"])
+    {
+        let calendar = Calendar::new(10, borders(period, zone));
+        for_many(1_000, |random| {
+            let now = random.within(moment("1973-01-01T00:00:00Z")..moment("2100-01-01T00:00:00Z"));
+            let [start, end, _] = borders(period, zone).near(now);
+            for now in [start, start + 1, now, end - 1] {
+                let mut count = Box::new(Count::default());
+                calendar.charge(&mut count, now, CalendarReading::default(), 1, None);
+                assert!(
+                    start <= count.start && count.start <= now && now - count.start < GRAIN,
+                    "{now}"
+                );
+                assert_eq!((count.end, (end - count.start) % GRAIN), (end, 0), "{now}");
+            }
+        });
+    }
+}
+
+/// A month that begins on a day of each caller, in one zone.
+fn month(begins: u8) -> Calendar {
+    Calendar::new(10, borders(CalendarPeriod::Month { begins }, "Europe/Berlin"))
+}
+
+/// Charges a unit if it fits, and returns the used amount before.
+fn charge(count: &mut Box<Count>, begins: u8, last: u64, now: u64) -> u64 {
+    let calendar = month(begins);
+    let reading = calendar.read(count, Times { last, now }, 1, 0);
+    if calendar.admits(reading, now, 1) {
+        calendar.charge(count, now, reading, 1, None);
+    }
+    reading.used
+}
+
+#[test]
+fn no_days_in_any_order_begin_two_counts_on_one_date() {
+    for_many(300, |random| {
+        let mut now = moment("2026-01-01T05:00:00Z");
+        let (mut count, mut last, mut begun_on) = (Box::new(Count::default()), 0, None);
+        for _ in 0..200 {
+            let [date, ..] = borders(CalendarPeriod::Day, "Europe/Berlin").near(now);
+            let used = charge(&mut count, random.within(1..32) as u8, last, now);
+            if used == 0 {
+                assert_ne!(begun_on, Some(date));
+                begun_on = Some(date);
+            }
+            last = now;
+            now += random.within(0..3) * random.within(0..2 * DAY);
+        }
+    });
 }

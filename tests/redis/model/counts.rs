@@ -52,13 +52,8 @@ impl Counts {
         }
     }
 
-    /// The room for a late charge: up to twice the quota of its policy. A charge of a calendar's window that has ended
-    /// counts nowhere.
+    /// The room for a late charge: up to twice the quota of its policy.
     pub(super) fn room(&self, now: i128, late: &Late<'_>) -> i128 {
-        let is_over = self.number(late.charged_at) < self.number(now) && self.number(now) <= self.number(late.clock);
-        if is_over && matches!(self.windows, Windows::Dated(..)) {
-            return 0;
-        }
         (2 * i128::from(late.policy.quota()) - self.count(now, 0)).max(0)
     }
 

@@ -37,7 +37,7 @@ impl Counter for FixedWindow {
     }
 
     fn time_for(&self, now: i128, left: i128) -> i128 {
-        let at_twice_the_rate = (left * self.windows.length(now)).div_ceil_to(2 * self.quota);
+        let at_twice_the_rate = (left * self.windows.length()).div_ceil_to(2 * self.quota);
         self.counts.until_end(now).max(at_twice_the_rate)
     }
 

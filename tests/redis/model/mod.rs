@@ -14,6 +14,7 @@
 mod closed;
 mod concurrency;
 mod counts;
+mod dated;
 mod fixed_window;
 mod leaky_bucket;
 mod lockout;
@@ -33,8 +34,8 @@ pub use self::{
 
 use self::numbers::is_slots;
 use self::{
-    closed::Closed, concurrency::Concurrency, fixed_window::FixedWindow, leaky_bucket::LeakyBucket, lockout::Lockout,
-    sliding_counter::SlidingCounter, sliding_log::SlidingLog, token_bucket::TokenBucket,
+    closed::Closed, concurrency::Concurrency, dated::Dated, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
+    lockout::Lockout, sliding_counter::SlidingCounter, sliding_log::SlidingLog, token_bucket::TokenBucket,
 };
 use tower_quota::{Algorithm, QuotaPolicy};
 
@@ -62,6 +63,10 @@ trait Counter {
 
     /// The used amount, in fractions of a unit whose size depends on the algorithm.
     fn used(&self, moment: i128) -> i128;
+    /// Returns `true` if anything is used, by this policy or by one with other windows.
+    fn is_counted(&self, moment: i128) -> bool {
+        self.used(moment) > 0
+    }
     /// Charges `cost` units for a request, which has a unique number.
     fn take(&mut self, now: i128, cost: i128, request: u64);
     /// Charges units that were used already, in the state's current numbers.
@@ -72,6 +77,8 @@ trait Counter {
     fn step_back(&mut self, now: i128);
     /// The same used units for a policy with other numbers.
     fn adopt(&mut self, policy: &QuotaPolicy);
+    /// The windows of another policy with the same counts.
+    fn adopt_windows(&mut self, _policy: &QuotaPolicy) {}
     /// The state after a rejection by a policy with other numbers; `None` if nothing changes with that.
     fn forwarded(&self, _now: i128, _policy: &QuotaPolicy) -> Option<State> {
         None
@@ -116,6 +123,7 @@ enum State {
     Lockout(Lockout),
     Closed(Closed),
     Concurrency(Concurrency),
+    Dated(Dated),
     FixedWindow(FixedWindow),
     LeakyBucket(LeakyBucket),
     SlidingCounter(SlidingCounter),
@@ -130,6 +138,9 @@ impl State {
         }
         if is_slots(policy) {
             return Self::Concurrency(Concurrency::new(policy, lease_time));
+        }
+        if policy.calendar_window().is_some() {
+            return Self::Dated(Dated::new(policy, now));
         }
         match policy.algorithm() {
             Algorithm::TokenBucket | Algorithm::StrictTokenBucket => Self::TokenBucket(TokenBucket::new(policy, now)),
@@ -148,6 +159,7 @@ impl State {
             Self::Lockout(state) => state,
             Self::Closed(state) => state,
             Self::Concurrency(state) => state,
+            Self::Dated(state) => state,
             Self::FixedWindow(state) => state,
             Self::LeakyBucket(state) => state,
             Self::SlidingCounter(state) => state,
@@ -176,6 +188,7 @@ impl State {
             Self::Lockout(state) => state,
             Self::Closed(state) => state,
             Self::Concurrency(state) => state,
+            Self::Dated(state) => state,
             Self::FixedWindow(state) => state,
             Self::LeakyBucket(state) => state,
             Self::SlidingCounter(state) => state,
@@ -189,6 +202,7 @@ impl State {
         let at = charge.at;
         match (self, &charge.after) {
             (Self::Concurrency(state), _) => state.release(charge.lease),
+            (Self::Dated(state), _) => state.give_back(now, units, at),
             (Self::FixedWindow(state), _) => state.give_back(now, units, at),
             (Self::SlidingCounter(state), _) => state.give_back(now, units, at),
             (Self::TokenBucket(state), Self::TokenBucket(after)) => state.give_back(now, units, at, after),
@@ -204,6 +218,7 @@ impl State {
     fn give_back_any(&mut self, now: i128, units: i128, policy: &QuotaPolicy, charged_at: i128, latest: i128) {
         match self {
             Self::Lockout(_) | Self::Closed(_) => {}
+            Self::Dated(state) => state.give_back(now, units, charged_at),
             Self::FixedWindow(state) => state.give_back(now, units, charged_at),
             Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
             Self::TokenBucket(state) => state.give_back_any(now, units, policy, charged_at),

@@ -8,7 +8,7 @@ use super::{
     numbers::{Actual, Request, is_slots, window},
     verdict::left,
 };
-use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit};
+use tower_quota::{Algorithm, CalendarPeriod, QuotaPolicy, QuotaUnit};
 
 /// The way in which a store keeps states that do not fit into a few numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -81,12 +81,21 @@ fn identity(policy: &QuotaPolicy) -> String {
 fn open_identity(policy: &QuotaPolicy) -> String {
     let kind = match (policy.window(), policy.algorithm()) {
         (None, _) if is_slots(policy) => "slots".to_owned(),
-        (None, _) => format!("{:?}", policy.calendar_window()),
+        (None, _) => calendar(policy),
         (_, Algorithm::TokenBucket | Algorithm::StrictTokenBucket) => "bucket".to_owned(),
         (_, Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }) => "leaky".to_owned(),
         (Some(window), algorithm) => format!("{algorithm:?} {window:?}"),
     };
     format!("{} {kind} {:?}", policy.name(), policy.unit())
+}
+
+/// Months that begin on different days have one count.
+fn calendar(policy: &QuotaPolicy) -> String {
+    let window = policy.calendar_window().unwrap();
+    match window.period() {
+        CalendarPeriod::Month { .. } => format!("month {}", window.time_zone()),
+        period => format!("{period:?} {}", window.time_zone()),
+    }
 }
 
 /// The time for which a policy lockouts. One with quota 0 rejects everything already, and has no lockout while it does.
@@ -429,7 +438,7 @@ impl Partition {
 
     /// The life of the numbers that are stored together. A new life begins when all of them are unused.
     fn life_at(&self, now: i128) -> u64 {
-        let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
+        let is_used = |state: &State| state.is_number() && state.get().is_counted(now);
         if self.states.values().any(is_used) {
             self.life
         } else {
@@ -447,7 +456,8 @@ impl Partition {
     /// The state of a policy as it is now, in the numbers with which it was written.
     fn stored(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
         let mut state = self.passed(now, set, policy);
-        if state.get().used(now) == 0 {
+        state.get_mut().adopt_windows(policy);
+        if !state.get().is_counted(now) {
             state.get_mut().adopt(policy);
         }
         state
@@ -564,10 +574,10 @@ impl Partition {
             .zip(lockouts)
             .filter(|(policy, _)| lockout_time(policy).is_some());
         kept.extend(lockouts.map(|(policy, lockout)| (blocking(policy), State::Lockout(lockout.clone()))));
-        let is_used = |state: &State| state.is_number() && state.get().used(now) > 0;
+        let is_used = |state: &State| state.is_number() && state.get().is_counted(now);
         self.written = kept.values().any(is_used).then_some(now);
         // A store in memory keeps no new partition that is like one never seen, so no set is its first one.
-        if self.kept == Kept::Together && !self.is_there && kept.values().all(|state| state.get().used(now) == 0) {
+        if self.kept == Kept::Together && !self.is_there && kept.values().all(|state| !state.get().is_counted(now)) {
             return;
         }
         self.is_there = true;

@@ -1,51 +1,57 @@
-//! The windows of a policy, each with a number. For a calendar, the number identifies the local day, week or month of a
-//! moment.
+//! Windows, each with a number. For a calendar, the number identifies the local day, week or month of a moment.
 
 use std::{cell::RefCell, collections::HashMap};
 
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
-use tower_quota::{CalendarPeriod, CalendarWindow, QuotaPolicy, Weekday};
+use tower_quota::{CalendarPeriod, QuotaPolicy, Weekday};
 
+/// Windows of the same length.
 #[derive(Clone, Debug)]
-pub(super) enum Windows {
-    Every(i128),
-    Dated(CalendarPeriod, TimeZone),
-}
+pub(super) struct Windows(i128);
 
 impl Windows {
     pub(super) fn of(policy: &QuotaPolicy) -> Self {
-        let dated = |window: &CalendarWindow| {
-            let time_zone = TimeZone::get(window.time_zone()).unwrap();
-            Self::Dated(window.period(), time_zone)
-        };
-        let every = || Self::Every(policy.window().unwrap().as_micros() as i128);
-        policy.calendar_window().map_or_else(every, dated)
+        Self(policy.window().unwrap().as_micros() as i128)
     }
 
     pub(super) fn number(&self, moment: i128) -> i128 {
-        match self {
-            Self::Every(micros) => moment.div_euclid(*micros),
-            Self::Dated(period, time_zone) => number(*period, time_zone, moment),
-        }
+        moment.div_euclid(self.0)
     }
 
     /// The first moment of the next window.
     pub(super) fn end(&self, moment: i128) -> i128 {
-        match self {
-            Self::Every(micros) => (self.number(moment) + 1) * micros,
-            Self::Dated(..) => self.first(moment, |tried| self.number(tried) > self.number(moment)),
-        }
+        (self.number(moment) + 1) * self.0
+    }
+
+    pub(super) fn length(&self) -> i128 {
+        self.0
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Calendar(CalendarPeriod, TimeZone);
+
+impl Calendar {
+    pub(super) fn of(policy: &QuotaPolicy) -> Self {
+        let window = policy.calendar_window().unwrap();
+        Self(window.period(), TimeZone::get(window.time_zone()).unwrap())
+    }
+
+    pub(super) fn number(&self, moment: i128) -> i128 {
+        number(self.0, &self.1, moment)
+    }
+
+    /// The first moment of the next window.
+    pub(super) fn end(&self, moment: i128) -> i128 {
+        let number = self.number(moment);
+        self.first(moment, |tried| self.number(tried) > number)
     }
 
     /// The length of the window of a moment.
     pub(super) fn length(&self, moment: i128) -> i128 {
-        match self {
-            Self::Every(micros) => *micros,
-            Self::Dated(..) => {
-                let start = self.first(moment - LONGEST, |tried| self.number(tried) >= self.number(moment));
-                self.end(moment) - start
-            }
-        }
+        let number = self.number(moment);
+        let start = self.first(moment - LONGEST, |tried| self.number(tried) >= number);
+        self.end(moment) - start
     }
 
     /// The first moment after this one, and not too late, of which something is true from then on.

@@ -2,7 +2,8 @@
 
 use crate::{
     algorithm::{
-        BucketReading, Closed, Concurrency, Counter, Lockout, Reading, Window, sliding_counter::Windows,
+        BucketReading, Closed, Concurrency, Counter, Lockout, Reading, Window, calendar::CalendarReading,
+        sliding_counter::Windows,
         sliding_log::LogReading,
     },
     decision::settlement::Adjustment,
@@ -80,12 +81,8 @@ impl Numbers {
 /// Returns the count of numbers that a reply contains for a counter.
 pub(super) fn width(counter: &Counter) -> usize {
     match counter {
-        Counter::Bucket(_)
-        | Counter::FixedWindow(_)
-        | Counter::Concurrency(_)
-        | Counter::Calendar(_)
-        | Counter::Closed(_) => 1,
-        Counter::SlidingCounter(_) => 2,
+        Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) | Counter::Closed(_) => 1,
+        Counter::SlidingCounter(_) | Counter::Calendar(_) => 2,
         Counter::SlidingLog(_) => 5,
     }
 }
@@ -106,7 +103,11 @@ pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) 
             sequence: next()?,
         }),
         Counter::Concurrency(_) => Reading::Concurrency(next()?),
-        Counter::Calendar(_) => Reading::Calendar(next()?),
+        Counter::Calendar(_) => Reading::Calendar(CalendarReading {
+            end: next()?,
+            used: next()?,
+            ..CalendarReading::default()
+        }),
         Counter::Closed(_) => next().map(|_| Reading::Closed(Default::default()))?,
     })
 }

@@ -38,9 +38,10 @@
 -- refunded to it. In the narrow layout, used weights are below 2^32, the drain is 1 and omitted, and a weight is m * 16
 -- + e, for m * 5^e. If not all levels are buckets, mixed layouts have another byte for the kind of each level. The
 -- level of a window has its length in seconds, the count of the current window and the count of the previous window in
--- place of weight, usage and drain. The level of a calendar window has the start of the window in seconds in place of
--- the previous count. If its length is 0, the second is any time within the window. 2^52 is added to the drain of a
--- bucket that keeps its rate although its policy has changed, until a charge is admitted.
+-- place of weight, usage and drain. The level of a calendar window has the second in which the count began in place of
+-- the previous count, and the time from then to the end of its window in place of the length. If this time is 0, the
+-- end is unknown. 2^52 is added to the drain of a bucket that keeps its rate although its policy has changed, until a
+-- charge is admitted.
 --
 -- Layouts above those of this release, up to 31, belong to newer releases: their values are not changed, nothing is
 -- charged, and the birth in the reply is -1.
