@@ -11,7 +11,7 @@
 
 mod ahead;
 mod arithmetic;
-mod bucket;
+pub(crate) mod bucket;
 mod bytes;
 pub(crate) mod calendar;
 mod closed;
@@ -29,7 +29,7 @@ pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
     ahead::ChargeRejection,
     arithmetic::{Arithmetic, Form, Late, MAX_CLOCK_STEP, Moment, Moments, Receipt, Times},
-    bucket::{Bucket, BucketReading, OtherRate},
+    bucket::{Bucket, BucketReading},
     bytes::{EXACT, Reader, Writer},
     calendar::{Borders, Calendar, TIME_ZONE_DATA},
     closed::Closed,

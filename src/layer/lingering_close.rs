@@ -2,6 +2,7 @@ use std::{
     future::{pending, poll_fn},
     pin::pin,
     sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    task::Poll,
     time::Duration,
 };
 
@@ -205,7 +206,7 @@ async fn discard(body: impl Body, max_bytes: u64, max_time: Duration, slot: Slot
         return telemetry::body_unread();
     };
     let mut body = pin!(body);
-    let read = async {
+    let mut read = pin!(async {
         let mut read = 0;
         while read < max_bytes {
             match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
@@ -216,10 +217,13 @@ async fn discard(body: impl Body, max_bytes: u64, max_time: Duration, slot: Slot
         }
         // As long as the body is held, the server keeps the connection open, and the client can read the response.
         pending::<()>().await;
-    };
-    tokio::select! {
-        () = read => {}
-        () = timeout.as_mut() => telemetry::body_unread(),
+    });
+    let is_read = poll_fn(|cx| match read.as_mut().poll(cx) {
+        Poll::Ready(()) => Poll::Ready(true),
+        Poll::Pending => timeout.as_mut().poll(cx).map(|()| false),
+    });
+    if !is_read.await {
+        telemetry::body_unread();
     }
 }
 
@@ -229,7 +233,7 @@ mod tests {
         convert::Infallible,
         pin::Pin,
         sync::{Arc, Mutex},
-        task::{Context, Poll},
+        task::Context,
     };
 
     use bytes::Bytes;

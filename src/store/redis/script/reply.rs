@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 
 use super::{algorithms, calendars::Calendars};
 use crate::{
-    algorithm::{BucketReading, Counter, EXACT, Moment, Moments, OtherRate, PolicyReading, Reading},
+    algorithm::{BucketReading, Counter, EXACT, Moment, Moments, PolicyReading, Reading, bucket::OtherRate},
     clock::Timestamp,
     decision::{Measurement, Mode, PartPlan, Plan},
     error::{StoreError, StoreErrorKind},
