@@ -9,6 +9,9 @@
 //! its messages exceed a limit, have the status `RESOURCE_EXHAUSTED` with two details: `QuotaFailure` lists the
 //! exhausted policies, and `RetryInfo` contains the delay after which the same call passes.
 //!
+//! tonic has no retry policy, so this client reads `RetryInfo`. gRPC clients with a retry policy need no code: they obey
+//! `grpc-retry-pushback-ms`, which rejected calls have, too.
+//!
 //! `PORT` sets the port. Default: a free one.
 
 use std::{env, error::Error, time::Duration};

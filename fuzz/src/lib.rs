@@ -3,16 +3,21 @@
 //! `tests/repository/fuzz_seeds.rs` does the same with the seeds, without a fuzzer.
 
 use std::{
+    convert::Infallible,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    pin::pin,
     sync::LazyLock,
+    task::{Context, Poll, Waker},
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, StatusCode,
-    header::{AUTHORIZATION, WWW_AUTHENTICATE},
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
+    header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
 };
+use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
+    AbnormalUsage, MemoryStore, QuotaPolicy, RateLimitLayer,
     fields::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
@@ -167,6 +172,54 @@ fn client_ip(field: ForwardingField, name: HeaderName, input: &[u8]) {
     let stranger = IpAddr::V4(Ipv4Addr::new(198, 51, 100, 7));
     request.extensions.insert(PeerAddress(SocketAddr::new(stranger, 4711)));
     assert_eq!(by_address.resolve(&request), Some(stranger));
+}
+
+/// The field `grpc-timeout` of a call that is rejected with a wait of one minute.
+pub fn grpc_timeout(input: &[u8]) {
+    static LAYER: LazyLock<RateLimitLayer> = LazyLock::new(|| {
+        let minute = Duration::from_secs(60);
+        RateLimitLayer::builder(MemoryStore::new())
+            .scope("calls")
+            .key(key::header("x-user-id"))
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .abnormal_usage(move |_| Some(AbnormalUsage::new().with_retry_after(minute)))
+            .build()
+            .expect("the settings are valid")
+    });
+    let Ok(timeout) = HeaderValue::from_bytes(input) else {
+        return;
+    };
+    let mut request = Request::new(String::new());
+    let content_type = HeaderValue::from_static("application/grpc");
+    request.headers_mut().insert(CONTENT_TYPE, content_type);
+    request.headers_mut().insert("grpc-timeout", timeout);
+    let service = LAYER.layer(service_fn(async |_: Request<String>| {
+        Ok::<_, Infallible>(Response::new(String::new()))
+    }));
+    let response = pin!(service.oneshot(request)).poll(&mut Context::from_waker(Waker::noop()));
+    let Poll::Ready(Ok(response)) = response else {
+        panic!("a memory store completes immediately");
+    };
+    let is_over = nanos_of_timeout(input).is_some_and(|nanos| nanos <= 60_000_000_000);
+    let pushback = if is_over { "-1" } else { "60000" };
+    assert_eq!(response.headers()["grpc-retry-pushback-ms"], pushback);
+}
+
+fn nanos_of_timeout(field: &[u8]) -> Option<u128> {
+    let field = std::str::from_utf8(field).ok()?;
+    let units = [
+        ("H", 3_600_000_000_000),
+        ("M", 60_000_000_000),
+        ("S", 1_000_000_000),
+        ("m", 1_000_000),
+        ("u", 1_000),
+        ("n", 1),
+    ];
+    let (number, nanos) = units
+        .iter()
+        .find_map(|(unit, nanos)| Some((field.strip_suffix(unit)?, nanos)))?;
+    let is_number = number.len() <= 8 && !number.starts_with('+');
+    Some(number.parse::<u128>().ok().filter(|_| is_number)? * nanos)
 }
 
 /// Reads the head of a response, one field per line, as a client does, in each profile.

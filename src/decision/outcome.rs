@@ -241,9 +241,10 @@ impl Decision {
         }
     }
 
+    /// A `wait` of the application is at least one second, because a client would retry at once after a shorter one.
     pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
         Self {
-            source: Source::NoStore(wait),
+            source: Source::NoStore(wait.map(|wait| wait.max(Duration::from_secs(1)))),
             ..Self::unmeasured(outcome)
         }
     }

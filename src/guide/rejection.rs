@@ -70,7 +70,9 @@
 //! - **An exemption is only as trustworthy as its condition.** Clients can send any header, so do not exempt requests
 //!   by a header that your gateway does not remove.
 //! - **gRPC clients require a gRPC status.** Return [`to_response`](crate::Rejection::to_response) for [gRPC
-//!   requests](crate::Rejection::is_grpc).
+//!   requests](crate::Rejection::is_grpc). The response also tells clients with a retry policy when to retry, or not to
+//!   retry (`grpc-retry-pushback-ms`): without it, they would use up their attempts within a second. The status must be
+//!   in their `retryableStatusCodes`, and the timeout of the call must be longer than the wait.
 //! - **The body must be in memory.** If it is a stream, the client gets the [default
 //!   response](crate::docs::mistakes#streamed-rejection).
 //! - **Without axum**, use [`respond_with`](crate::RateLimitLayerBuilder::respond_with).

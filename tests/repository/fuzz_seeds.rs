@@ -51,6 +51,11 @@ fn the_seeds_of_fields_with_one_address_hold() {
 }
 
 #[test]
+fn the_seeds_of_timeouts_of_grpc_calls_hold() {
+    run_over_the_seeds_of("grpc_timeout", targets::grpc_timeout);
+}
+
+#[test]
 fn the_seeds_of_heads_of_responses_hold() {
     run_over_the_seeds_of("response", targets::response);
 }

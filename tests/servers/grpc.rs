@@ -1,10 +1,12 @@
 //! A tonic server, and a tonic client of it.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use axum::{Router, routing::get};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use http::{Response, StatusCode};
+use proptest::{collection::vec, prelude::*, sample::select};
 use test_kit::TestStore;
 use tonic::{
     Code, Request, Status,
@@ -13,9 +15,11 @@ use tonic::{
 };
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::{QuotaViolation, StatusExt};
+use tower::{ServiceExt, service_fn};
+use tower_layer::Layer;
 use tower_quota::{
-    FailureMode, Limiter, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    ResponseFields, Scope, StoreErrorKind,
+    AbnormalUsage, FailureMode, Limiter, MemoryStore, MissingKey, PartitionKey, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, ResponseFields, Scope, StoreErrorKind,
     clock::{Clock, Timestamp},
     fields::draft11::{LimitItem, RateLimit},
     key::{self, ForwardingField, KeyExtractor},
@@ -138,6 +142,7 @@ async fn a_rejection_is_a_status_with_message_details_and_fields() {
         [(r#"50 % of "it""#, description), ("other, of 1", description)]
     );
 
+    assert_eq!(metadata(&rejected, "grpc-retry-pushback-ms"), Some("59750"));
     assert_eq!(metadata(&rejected, "retry-after"), Some("60"));
     assert_eq!(
         metadata(&rejected, "ratelimit"),
@@ -227,6 +232,7 @@ async fn a_call_that_never_passes_is_told_apart_from_one_that_may_wait() {
         r#"the request cost exceeds the capacity of the quota: "minute""#
     );
     assert!(never.get_details_retry_info().is_none());
+    assert_eq!(metadata(&never, "grpc-retry-pushback-ms"), Some("-1"));
     assert_eq!(metadata(&never, "retry-after"), None);
     let violation = &never.get_details_quota_failure().unwrap().violations[0];
     assert_eq!(
@@ -242,6 +248,100 @@ async fn a_call_that_never_passes_is_told_apart_from_one_that_may_wait() {
     let wait = later.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(wait, Some(Duration::from_secs(20)));
     assert_eq!(metadata(&later, "retry-after"), Some("20"));
+    assert_eq!(metadata(&later, "grpc-retry-pushback-ms"), Some("20000"));
+}
+
+/// A client that slept through the wait would report an expired deadline instead of the exhausted quota.
+#[tokio::test]
+async fn a_call_whose_timeout_ends_before_the_wait_is_not_retried() {
+    let (_, limits) = with_clock([QuotaPolicy::per_minute("minute", 1)]);
+    let mut client = health_behind(limits).await;
+    check_as(&mut client, "alice").await.unwrap();
+    for (seconds, pushback) in [(30, "-1"), (60, "-1"), (61, "60000"), (3_600, "60000")] {
+        let mut request = Request::new(HealthCheckRequest::default());
+        request.metadata_mut().insert("x-user-id", "alice".parse().unwrap());
+        request.set_timeout(Duration::from_secs(seconds));
+        let rejected = client.check(request).await.unwrap_err();
+        assert_eq!(rejected.code(), Code::ResourceExhausted);
+        assert_eq!(
+            metadata(&rejected, "grpc-retry-pushback-ms"),
+            Some(pushback),
+            "{seconds}"
+        );
+        let wait = rejected.get_details_retry_info().unwrap().retry_delay;
+        assert_eq!(wait, Some(Duration::from_secs(60)));
+    }
+}
+
+/// The field `grpc-timeout`, and its time in nanoseconds if it is well-formed.
+fn timeout() -> impl Strategy<Value = (Vec<u8>, Option<u128>)> {
+    let units = [
+        ('H', 3_600_000_000_000),
+        ('M', 60_000_000_000),
+        ('S', 1_000_000_000),
+        ('m', 1_000_000),
+        ('u', 1_000),
+        ('n', 1),
+    ];
+    let number = prop_oneof![0..100_u32, 0..100_000_000_u32];
+    let timeout = (number, 1..=8_usize, select(units.to_vec())).prop_map(|(number, width, (unit, nanos))| {
+        let field = format!("{number:0width$}{unit}").into_bytes();
+        (field, Some(u128::from(number) * nanos))
+    });
+    let malformed = prop_oneof![
+        "[0-9]{0,8}[^HMSmun0-9[:cntrl:]]",
+        "[0-9]{1,9}",
+        "[HMSmun]{1,3}",
+        "[0-9]{9,20}[HMSmun]",
+        "[0-9]{0,7}[^0-9[:cntrl:]][0-9]{0,7}[^HMSmun[:cntrl:]]",
+        "[0-9]{0,3}[ +,.-][0-9]{0,3}[HMSmun]",
+    ];
+    let bytes = (vec(b'0'..=b'9', 0..8), 0x80..=0xff_u8).prop_map(|(mut field, other)| {
+        field.extend([other, b'S']);
+        field
+    });
+    let malformed = prop_oneof![malformed.prop_map(String::into_bytes), bytes];
+    prop_oneof![3 => timeout, 1 => malformed.prop_map(|field| (field, None))]
+}
+
+proptest! {
+    #[test]
+    fn a_retry_is_told_the_wait_or_forbidden(
+        (timeout, nanos) in timeout(),
+        micros in prop_oneof![
+            0..2_000_000_u64,
+            0..100_000_000_u64,
+            2_147_483_646_000..2_147_483_649_000_u64,
+            0..=u64::MAX,
+        ],
+    ) {
+        let layer = RateLimitLayer::builder(MemoryStore::new())
+            .scope("api")
+            .key(key::header("x-user-id"))
+            .policy(QuotaPolicy::per_minute("minute", 1))
+            .abnormal_usage(move |_| Some(AbnormalUsage::new().with_retry_after(Duration::from_micros(micros))))
+            .build()
+            .unwrap();
+        let send = |content_type| {
+            let request = http::Request::post("/")
+                .header("content-type", content_type)
+                .header("grpc-timeout", &*timeout)
+                .body(String::new())
+                .unwrap();
+            let service = service_fn(async |_: http::Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+            let response = layer.layer(service).oneshot(request).now_or_never().unwrap().unwrap();
+            let pushback = response.headers().get("grpc-retry-pushback-ms");
+            pushback.map(|pushback| pushback.to_str().unwrap().to_owned())
+        };
+        let micros = u128::from(micros.max(1_000_000));
+        let millis = micros.div_ceil(1_000);
+        let is_forbidden = millis > 2_147_483_647 || nanos.is_some_and(|nanos| nanos <= micros * 1_000);
+        let pushback = if is_forbidden { "-1".to_owned() } else { millis.to_string() };
+        for content_type in ["application/grpc", "application/grpc-web+proto"] {
+            prop_assert_eq!(send(content_type), Some(pushback.clone()));
+        }
+        prop_assert_eq!(send("application/json"), None);
+    }
 }
 
 /// Neither the state of a system nor the cost of the call keeps it from passing.
@@ -256,6 +356,7 @@ async fn a_closed_limit_exhausts_every_call_and_names_no_time_to_wait() {
     );
     assert!(rejected.get_details_retry_info().is_none());
     assert_eq!(metadata(&rejected, "retry-after"), None);
+    assert_eq!(metadata(&rejected, "grpc-retry-pushback-ms"), Some("-1"));
     assert_eq!(metadata(&rejected, "ratelimit"), Some(r#""minute";r=0"#));
     let violations = rejected.get_details_quota_failure().unwrap().violations;
     let described: Vec<_> = violations.iter().map(|by| (&*by.quota_id, &*by.description)).collect();
@@ -276,6 +377,7 @@ async fn without_a_decision_a_closed_layer_is_unavailable() {
     assert_eq!(wait, Some(Duration::from_secs(1)));
     assert!(rejected.get_details_quota_failure().is_none());
     assert_eq!(metadata(&rejected, "retry-after"), Some("1"));
+    assert_eq!(metadata(&rejected, "grpc-retry-pushback-ms"), Some("1000"));
     assert_eq!(metadata(&rejected, "ratelimit"), None);
 }
 
@@ -286,6 +388,7 @@ async fn a_caller_without_a_name_is_denied() {
     let rejected = check(&mut client, "192.0.2.1").await.unwrap_err();
     assert_eq!(rejected.code(), Code::PermissionDenied);
     assert!(rejected.details().is_empty());
+    assert_eq!(metadata(&rejected, "grpc-retry-pushback-ms"), None);
     assert_eq!(metadata(&rejected, "ratelimit"), None);
 }
 
@@ -318,6 +421,7 @@ async fn calls_and_requests_share_one_budget() {
     let response = server.get_as("alice", "/hello").await;
     assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(response.headers()["content-type"], "application/problem+json");
+    assert!(!response.headers().contains_key("grpc-retry-pushback-ms"));
     assert_eq!(
         metadata(&call, "ratelimit").unwrap(),
         response.headers()["ratelimit"].to_str().unwrap()
@@ -331,7 +435,8 @@ async fn calls_and_requests_share_one_budget() {
 /// Browsers send these over HTTP/1.1, too.
 #[tokio::test]
 async fn grpc_web_is_answered_in_its_own_type() {
-    let server = both_kinds_behind(limits(MemoryStore::new(), "api", 1)).await;
+    let (_, limits) = with_clock([QuotaPolicy::per_day("day", 1)]);
+    let server = both_kinds_behind(limits).await;
     server.get_as("alice", "/hello").await;
     for (content_type, answer) in [
         ("application/grpc-web+proto", "application/grpc-web+proto"),
@@ -345,6 +450,7 @@ async fn grpc_web_is_answered_in_its_own_type() {
         assert_eq!(rejected.headers()["grpc-message"], r#"quota exceeded: "day""#);
         assert_eq!(rejected.headers()["ratelimit"], r#""day";r=0;t=86400"#);
         assert_eq!(rejected.headers()["retry-after"], "86400");
+        assert_eq!(rejected.headers()["grpc-retry-pushback-ms"], "86400000");
         assert!(rejected.body().is_empty());
     }
 }

@@ -5,6 +5,7 @@
 
 #[cfg(feature = "tonic")]
 mod details;
+mod pushback;
 #[cfg(test)]
 mod tests;
 
@@ -31,8 +32,8 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte)
 }
 
-/// A gRPC response always has HTTP status 200.
-pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response<Bytes> {
+/// A gRPC response always has HTTP status 200. `request` contains the header fields of the request.
+pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue, request: &HeaderMap) -> Response<Bytes> {
     let status = Status::of(notice);
     let mut response = Response::new(Bytes::new());
     let headers = response.headers_mut();
@@ -41,6 +42,9 @@ pub(super) fn response(notice: &Notice<'_>, media_type: HeaderValue) -> Response
     headers.insert(MESSAGE, percent_encoded(&status.message));
     if let Some(details) = details(notice, status.code, &status.message) {
         headers.insert(DETAILS, details);
+    }
+    if let Some(millis) = pushback::millis(notice, request) {
+        headers.insert(PUSHBACK, HeaderValue::from(millis));
     }
     response
 }
@@ -98,6 +102,7 @@ fn details(_: &Notice<'_>, _: u16, _: &str) -> Option<HeaderValue> {
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 // Values of google.rpc.Code.
 const PERMISSION_DENIED: u16 = 7;

@@ -239,6 +239,19 @@ impl<'a> Rejection<'a> {
     /// | `UNAVAILABLE` | the capacity is reduced, or no store made a decision |
     /// | `PERMISSION_DENIED` | the request has no key, or its client is blocked with a status other than 429 |
     ///
+    /// `grpc-retry-pushback-ms` ([gRFC A6](https://github.com/grpc/proposal/blob/master/A6-client-retries.md)) controls
+    /// the retry policies of clients, if their `retryableStatusCodes` include the status:
+    ///
+    /// | value | rejection |
+    /// |---|---|
+    /// | the [wait](Self::retry_after), rounded up to milliseconds | has a wait |
+    /// | `-1`: no retry | is final, because a policy is closed or the cost exceeds a capacity |
+    /// | `-1`: no retry | has a wait of at least the caller's `grpc-timeout`, or above 2<sup>31</sup> − 1 ms (24.8 days) |
+    /// | absent: the backoff of the client applies | has no wait and is not final: a missing key, a blocked client, abnormal usage without a wait |
+    ///
+    /// A client that slept beyond its timeout would report `DEADLINE_EXCEEDED` instead of the status. A malformed
+    /// `grpc-timeout` is ignored. If a custom response changes the wait, change this field, too.
+    ///
     /// With the feature `tonic`, `grpc-status-details-bin` contains a `RetryInfo` with the exact wait, if there is one,
     /// and a `QuotaFailure` with a violation for each violated policy that is not [hidden](crate::QuotaPolicy::hidden):
     ///
@@ -268,7 +281,7 @@ impl Notice<'_> {
     /// `request` contains the header fields of the request.
     pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
         if let Some(media_type) = grpc::media_type(request) {
-            return grpc::response(self, media_type);
+            return grpc::response(self, media_type, request);
         }
         let mut content = CONTENT.try_with(Cell::take).unwrap_or_default();
         content.clear();

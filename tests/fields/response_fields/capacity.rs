@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::json;
-use tower_quota::{AbnormalUsage, Capacity, ConfigErrorKind, Outcome, Tiers};
+use tower_quota::{AbnormalUsage, Capacity, ConfigErrorKind, Decision, Outcome, Tiers};
 
 use super::*;
 
@@ -170,6 +170,21 @@ async fn the_usual_policies_can_be_shown_beside_the_wait() {
     let rejected = take(&layer, 1).await;
     assert_eq!(rejected.fields(["ratelimit", "retry-after"]), ["", "20"]);
     assert_eq!(rejected.field("ratelimit-policy"), r#""hourly";q=100;w=3600"#);
+}
+
+/// A retry after a shorter wait, which a gRPC client makes, would be immediate.
+#[tokio::test]
+async fn a_wait_of_the_application_is_at_least_a_second_in_the_decision_too() {
+    for millis in [0, 999, 1_000, 1_001] {
+        let wait = Duration::from_millis(millis);
+        let builder = || Scene::new().builder([hourly()]);
+        let abnormal = builder().abnormal_usage(move |_| Some(AbnormalUsage::new().with_retry_after(wait)));
+        for builder in [abnormal, builder().capacity(move |_| Capacity::exhausted(wait))] {
+            let rejected = take(&builder.build().unwrap(), 1).await;
+            let decision = rejected.extensions().get::<Decision>().unwrap();
+            assert_eq!(decision.retry_after(), Some(wait.max(Duration::from_secs(1))));
+        }
+    }
 }
 
 /// C8, C9

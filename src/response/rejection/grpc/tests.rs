@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use http::{HeaderMap, HeaderValue, Request, StatusCode, header, request::Parts};
 
 use super::{media_type, percent_encoded};
@@ -146,5 +148,107 @@ fn other_requests_are_told_nothing_of_grpc() {
         field(response.headers(), "content-type"),
         Some("application/problem+json")
     );
-    assert_eq!(field(response.headers(), "grpc-status"), None);
+    for name in response.headers().keys() {
+        assert!(!name.as_str().starts_with("grpc-"), "{name}");
+    }
+}
+
+/// Returns the pushback of a rejection with this wait.
+fn pushback(decision: &Decision, wait: Option<Duration>, timeout: &[u8]) -> Option<String> {
+    let mut parts = request("application/grpc");
+    if !timeout.is_empty() {
+        let timeout = HeaderValue::from_bytes(timeout).unwrap();
+        parts.headers.insert("grpc-timeout", timeout);
+    }
+    let rejection = Rejection::new(decision, &parts, "api").with_wait(wait);
+    let response = rejection.to_response();
+    field(response.headers(), "grpc-retry-pushback-ms").map(str::to_owned)
+}
+
+#[test]
+fn a_retry_is_delayed_by_whole_milliseconds_and_forbidden_if_they_need_more_than_31_bits() {
+    let exhausted = rejected(&["minute"]);
+    for (micros, told) in [
+        (1, "1"),
+        (1_000, "1"),
+        (1_001, "2"),
+        (59_999_001, "60000"),
+        (2_147_483_647_000, "2147483647"),
+        (2_147_483_647_001, "-1"),
+        (u64::MAX, "-1"),
+    ] {
+        let wait = Some(Duration::from_micros(micros));
+        assert_eq!(pushback(&exhausted, wait, b"").as_deref(), Some(told), "{micros}");
+    }
+    assert_eq!(pushback(&exhausted, Some(Duration::MAX), b"").as_deref(), Some("-1"));
+}
+
+/// Rejections without a policy may end at any time, when the client decides to retry.
+#[test]
+fn only_a_final_rejection_by_a_policy_forbids_a_retry_without_a_wait() {
+    let (exhausted, blocked) = (rejected(&["minute"]), Decision::unmeasured(Outcome::Blocked));
+    assert_eq!(pushback(&exhausted, None, b"").as_deref(), Some("-1"));
+    assert_eq!(pushback(&exhausted, None, b"99999999H").as_deref(), Some("-1"));
+    for outcome in [Outcome::Abnormal, Outcome::MissingKey, Outcome::Overloaded] {
+        assert_eq!(
+            pushback(&Decision::unmeasured(outcome), None, b"1n"),
+            None,
+            "{outcome:?}"
+        );
+    }
+    for status in [StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS] {
+        let parts = request("application/grpc");
+        let rejection = Rejection::new(&blocked, &parts, "api").with_status(status);
+        let response = rejection.to_response();
+        assert!(!response.headers().contains_key("grpc-retry-pushback-ms"), "{status}");
+    }
+}
+
+#[test]
+fn a_wait_of_at_least_the_timeout_of_the_call_forbids_a_retry() {
+    let exhausted = rejected(&["minute"]);
+    for (timeout, wait) in [
+        ("1H", Duration::from_secs(3_600)),
+        ("02M", Duration::from_secs(120)),
+        ("00000003S", Duration::from_secs(3)),
+        ("99999999m", Duration::from_millis(99_999_999)),
+        ("5000u", Duration::from_millis(5)),
+        ("6000000n", Duration::from_millis(6)),
+        ("0S", Duration::ZERO),
+    ] {
+        let told = |wait| pushback(&exhausted, Some(wait), timeout.as_bytes());
+        assert_eq!(told(wait).as_deref(), Some("-1"), "{timeout}");
+        if let Some(shorter) = wait.checked_sub(Duration::from_nanos(1)) {
+            assert_eq!(told(shorter), Some(wait.as_millis().to_string()), "{timeout}");
+        }
+    }
+}
+
+#[test]
+fn a_malformed_timeout_forbids_no_retry() {
+    let exhausted = rejected(&["minute"]);
+    for timeout in [
+        "1",
+        "S",
+        "1s",
+        "1h",
+        "1D",
+        "1 S",
+        " 1S ",
+        "+1S",
+        "-1S",
+        "1.5S",
+        "1_0S",
+        "000000001S",
+        "1SS",
+        "0x1S",
+        "1S,1S",
+    ] {
+        let told = pushback(&exhausted, Some(Duration::from_secs(60)), timeout.as_bytes());
+        assert_eq!(told.as_deref(), Some("60000"), "{timeout}");
+    }
+    for timeout in [&b"\xd9\xa1S"[..], b"1\xff", b"\xff"] {
+        let told = pushback(&exhausted, Some(Duration::from_secs(60)), timeout);
+        assert_eq!(told.as_deref(), Some("60000"), "{timeout:?}");
+    }
 }
