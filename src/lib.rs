@@ -112,6 +112,16 @@
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
 //!
 //! Features are additive. Without any feature, the crate contains the layer and [`MemoryStore`].
+//!
+//! # WebAssembly
+//!
+//! With `default-features = false`, the crate compiles for `wasm32-wasip1` and `wasm32-unknown-unknown`, also with
+//! `tracing`, `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. On `wasm32-wasip1`, a layer with
+//! [`MemoryStore`] limits requests as elsewhere. `wasm32-unknown-unknown` has no clock, so the system clock panics: set
+//! a [manual clock](clock::Clock::manual) for both the [store](MemoryStoreBuilder::clock) and the
+//! [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Some features read the
+//! system clock nevertheless, such as events, metrics and shadow policies, and cannot be used there. The automated tests
+//! do not run on either target.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test should report its line"))]
 

@@ -8,6 +8,14 @@
 //! | metrics and events | [`telemetry`](crate::telemetry), [`docs::mistakes`](crate::docs::mistakes) |
 //! | alerts, and how to handle each | [`docs::alerts`](crate::docs::alerts) |
 //!
+//! # Start
+//!
+//! Install the subscriber for events before the layers are built, and the recorder for metrics before the first request.
+//! A layer creates its metrics with its first request, and a recorder that is installed later receives nothing from
+//! this layer: its decisions are missing, although metrics of the process may be present. Move the installation to the
+//! beginning of `main`. If that is not possible, because the recorder comes from a plugin or a runtime agent, build the
+//! limiter and its layers after the installation: new layers with the same store and scope continue all counts.
+//!
 //! # Shutdown
 //!
 //! A response is sent before its refund or the release of its slot has reached Redis. If the process exits before that,

@@ -57,7 +57,12 @@
 //!   transmitted over connections. Behind a real server, parse the header fields with
 //!   [`fields::Hints`](crate::fields::Hints).
 //! - [`test_util`](mod@crate::test_util) shows outages, timeouts, deadlines and custom stores.
-//! - With real Redis, give each test its own [`key_prefix`](crate::RedisStoreBuilder::key_prefix).
+//! - With real Redis, give each test its own [`key_prefix`](crate::RedisStoreBuilder::key_prefix), and do not pause
+//!   Tokio's time (`tokio::time::pause`, `start_paused`). While all tasks wait for the connection, paused time jumps to
+//!   the next timer, so connection attempts and calls usually miss their deadline, however long it is, and requests pass
+//!   uncounted ([`FailedOpen`](crate::Outcome::FailedOpen)). Advance a manual
+//!   [`clock`](crate::RedisStoreBuilder::clock) instead. Paused time is for stores in the process: `MemoryStore`
+//!   with [`Clock::tokio`](crate::clock::Clock::tokio), and `ScriptedStore`.
 //! - To try new limits on real traffic, use a [`shadow`](crate::QuotaPolicy::shadow) policy: it is evaluated, but not
 //!   enforced. [New limits](crate::docs::production#new-limits) describes the rollout.
 //! - To see why a request is limited, use [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).

@@ -17,7 +17,8 @@
 //! ```
 //!
 //! **Install the recorder before the first request:** layers create their handles at first use and keep them, so a
-//! recorder that is installed later receives nothing from them. For the same reason, exporters must not drop idle
+//! recorder that is installed later receives nothing from them. The remedy is to [build them
+//! later](crate::guide::operation#start). For the same reason, exporters must not drop idle
 //! metrics (`idle_timeout` of `metrics-exporter-prometheus`). Without the feature, nothing is counted, and the clock is
 //! not read for metrics.
 //!

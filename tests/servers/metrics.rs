@@ -141,6 +141,26 @@ async fn the_page_of_the_example_shows_what_was_decided() {
 }
 
 #[tokio::test]
+async fn a_recorder_that_is_installed_after_the_first_request_receives_nothing_from_this_layer() {
+    let (layer, other) = (nine_a_day(), nine_a_day());
+    send(&layer, request("alice")).await;
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let series = r#"tower_quota_decisions_total{scope="test",tier="",policy="",outcome="allowed"}"#;
+    send(&layer, request("alice")).await;
+    assert!(
+        !page.render().contains("tower_quota_decisions_total{"),
+        "{}",
+        page.render()
+    );
+
+    for layer in [other, nine_a_day()] {
+        send(&layer, request("alice")).await;
+    }
+    assert_eq!(value(&page.render(), series), 2.0);
+}
+
+#[tokio::test]
 async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
