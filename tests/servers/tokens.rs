@@ -106,6 +106,7 @@ async fn a_grpc_client_reads_challenges_and_rejections_of_an_origin_as_a_status(
     let retry = rejected.get_details_retry_info().unwrap().retry_delay;
     assert_eq!(retry, Some(Duration::from_secs(30)));
     assert_names_the_policy(&rejected);
+    assert_eq!(rejected.metadata().get("grpc-retry-pushback-ms").unwrap(), "-1");
     assert!(rejected.metadata().get("www-authenticate").is_none());
 
     // One proof may fail while the verifier is busy; the layer cannot know if the next one would.

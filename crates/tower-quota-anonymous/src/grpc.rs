@@ -5,6 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub(super) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
+pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
 /// The content type without parameters, for gRPC and gRPC-Web requests.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {

@@ -132,7 +132,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// | no token, but one is required | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
 /// | no token, none is required, and an inner limit rejects the request | 429 of that limit | as for 401 |
 /// | token that is malformed, has an unknown key, context or nonce, or an invalid proof | 401, without the reason | as for 401 |
-/// | spent token | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy` |
+/// | spent token | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy`; for gRPC, `grpc-retry-pushback-ms: -1`, because the same token never passes |
 /// | token from a network with too many failed proofs, while the verifier is busy | 429 | `Retry-After` |
 /// | token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
 ///

@@ -110,6 +110,10 @@ impl<'a> Rejection<'a> {
         if let Some(details) = self.grpc_details(&message) {
             headers.insert(grpc::DETAILS, details);
         }
+        // A retry policy would send the same token, which is not accepted in the next window either.
+        if self.exhausted.is_some() {
+            headers.insert(grpc::PUSHBACK, HeaderValue::from_static("-1"));
+        }
         // Only the percent sign needs escaping in printable ASCII.
         let message = HeaderValue::try_from(message.replace('%', "%25"));
         headers.insert(grpc::MESSAGE, message.expect("printable ASCII"));
