@@ -136,6 +136,28 @@ fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_m
     assert_eq!(lines, [line, &next]);
 }
 
+/// Found by killing Redis under load: the failed probe calls of an open circuit were reported as failures of a closed
+/// one.
+#[test]
+fn failed_probe_calls_of_an_open_circuit_are_not_told_as_failures_of_a_closed_one() {
+    let clock = Clock::manual(Timestamp::from_micros(1));
+    let failing = TestStore::failing(StoreErrorKind::Unreachable);
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(failing).clock(clock.clone()))
+        .scope("log")
+        .key(key::header("x-user-id"))
+        .policy(QuotaPolicy::per_hour("hourly", 1))
+        .build()
+        .unwrap();
+    let mut lines = lines_of(&layer, 5);
+    for _ in 0..30 {
+        clock.advance(Duration::from_secs(1));
+        lines.extend(lines_of(&layer, 2));
+    }
+    let opened = lines.iter().filter(|line| line.contains("circuit opened"));
+    assert_eq!(opened.count(), 1);
+    assert!(!lines.iter().any(|line| line.contains("closed")), "{lines:#?}");
+}
+
 /// Decision 13: a missing peer address must not throttle a whole site in silence.
 #[test]
 fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {

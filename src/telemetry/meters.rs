@@ -347,6 +347,10 @@ impl StoreMeters {
         }
     }
 
+    pub(super) fn is_circuit_open(&self) -> bool {
+        self.is_open.load(Ordering::Relaxed)
+    }
+
     pub(super) fn remembered(&self, scope: &str) {
         self.handles(scope).rejection_cache_hits.increment(1);
     }

@@ -26,7 +26,7 @@
 //! |---|---|---|---|
 //! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | all decisions, about requests and about work outside HTTP |
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that neither the store nor a fallback decided: `open` passed uncounted, `closed` were rejected |
-//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | the requests of the previous row that failed while the circuit was closed, so an outage is not the cause |
+//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | the requests of the previous row that failed while the circuit was closed, so an outage is not the cause. On a Redis Cluster, also requests that probe a lost node, a few per second |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests for which the store returned no decision, before the fallback is called |
 //! | `tower_quota_store_seconds` | histogram | `scope` | time until the store returned a decision or an error, or the deadline expired; 0 for a store that completes immediately, such as the memory store; calls of the fallback are not included |
 //! | `tower_quota_rejection_cache_hits_total` | counter | `scope` | requests that were rejected from the [rejection cache](crate::LimiterBuilder::rejection_cache), without calling the store; also included in the decisions |

@@ -125,7 +125,9 @@ impl StoreTelemetry {
 
     /// A request stays undecided. `waited` is the number of requests that have waited for the store, modulo 2³².
     pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
-        if error.kind() == StoreErrorKind::CircuitOpen {
+        // While the circuit is open, probe calls and calls from before the outage fail with other errors. The error of
+        // a server with its own circuit says nothing about the others.
+        if error.kind() == StoreErrorKind::CircuitOpen || self.meters.is_circuit_open() {
             return;
         }
         self.meters.failed_while_closed(&self.scope, outcome);

@@ -378,11 +378,11 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
     let failed = |name, mode| value(&text, &format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#));
     let all = "failed_total";
     assert_eq!((failed(all, "open"), failed(all, "closed")), (8.0, 8.0));
-    // One circuit has opened, and what it spares its requests is an outage; the other one stays closed.
+    // The fifth failure has opened one circuit, and what follows is an outage; the other one stays closed.
     let while_closed = "failed_while_closed_total";
     assert_eq!(
         (failed(while_closed, "open"), failed(while_closed, "closed")),
-        (5.0, 8.0)
+        (4.0, 8.0)
     );
     let asked = value(&text, r#"tower_quota_store_seconds_count{scope="test"}"#);
     assert_eq!(asked, 13.0, "an open circuit asks nobody");
@@ -390,6 +390,29 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
 
     drop(open);
     assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_probe_calls_of_an_open_circuit_do_not_count_as_failures_of_a_closed_one() {
+    let (recorder, page) = recorder();
+    let _recorder = set_default_local_recorder(&recorder);
+    let clock = Clock::manual(Timestamp::from_micros(0));
+    let limiter = Limiter::builder(TestStore::failing(StoreErrorKind::Unreachable)).clock(clock.clone());
+    let layer = builder_of(limiter)
+        .policy(QuotaPolicy::per_day("day", 9))
+        .build()
+        .unwrap();
+    for _ in 0..30 {
+        send(&layer, request("alice")).await;
+        clock.advance(Duration::from_secs(1));
+    }
+    let text = page.render();
+    let count = |series: &str| value(&text, &format!("tower_quota_{series}"));
+    assert_eq!(count(r#"failed_total{scope="test",mode="open"}"#), 30.0);
+    // Each request of the last 25 was a probe call.
+    assert_eq!(count(r#"undecided_total{scope="test",reason="unreachable"}"#), 30.0);
+    assert_eq!(count(r#"circuit_open{scope="test"}"#), 1.0);
+    assert_eq!(count(r#"failed_while_closed_total{scope="test",mode="open"}"#), 4.0);
 }
 
 #[tokio::test(start_paused = true)]
