@@ -202,16 +202,17 @@ impl PolicySet {
     /// units](QuotaPolicy::with_unit), if two policies have the same name, or if a policy is invalid. One in four
     /// billion pairs of different names is also rejected, because stores could not distinguish the two policies.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
-        let mut checked: Vec<Policy> = Vec::new();
-        for policy in policies {
+        let (mut policies, mut checked) = (policies.into_iter(), Vec::<Policy>::new());
+        // The others are only counted, because the names of policies are compared pairwise.
+        for policy in policies.by_ref().take(MAX_POLICIES) {
             let policy = Policy::new(policy)?;
             if let Some(other) = checked.iter().find(|other| policy.is_confused_with(other)) {
                 return Err(indistinguishable(policy.policy.name(), other.policy.name()));
             }
             checked.push(policy);
         }
-        let (kind, name) = (ConfigErrorKind::Policies, "number of policies");
-        ConfigError::check_range(kind, name, checked.len(), 1..=MAX_POLICIES)?;
+        let (kind, count) = (ConfigErrorKind::Policies, checked.len() + policies.count());
+        ConfigError::check_range(kind, "number of policies", count, 1..=MAX_POLICIES)?;
         let set = Self::of(checked);
         set.check_units()?;
         Ok(set)

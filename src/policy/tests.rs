@@ -93,6 +93,15 @@ fn names_are_used_once_and_policies_are_between_1_and_16() {
     assert_eq!(kind((0..17).map(policy).collect()), Some(ConfigErrorKind::Policies));
 }
 
+/// The policies of a document are from outside, and comparing each with all others would take time with their square.
+#[test]
+fn policies_beyond_the_sixteenth_are_counted_and_not_checked() {
+    let good = (0..16).map(|index| QuotaPolicy::new(format!("policy {index}"), 1, Duration::from_secs(1)));
+    let others = [QuotaPolicy::per_second("", 1), QuotaPolicy::per_second("policy 0", 1)];
+    let error = PolicySet::new(good.chain(others)).unwrap_err();
+    assert_eq!(error.to_string(), "number of policies 18 is outside 1..=16");
+}
+
 /// IDs have 32 bits, so some names collide. A birthday search finds a pair.
 #[test]
 fn names_that_a_store_cannot_tell_apart_are_rejected() {
