@@ -59,6 +59,7 @@ pub struct CallerQuotas(Arc<IndividualQuotas>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndividualQuotas {
+    /// Sorted by the name of the policy.
     pub(crate) numbers: Vec<(Cow<'static, str>, Numbers)>,
     pub(crate) month_begins: Option<u8>,
     /// The fields above apply until this time.
@@ -197,9 +198,9 @@ impl CallerQuotas {
 
     fn with_numbers(mut self, policy: Cow<'static, str>, set: impl FnOnce(&mut Numbers)) -> Self {
         let all = &mut self.own().numbers;
-        let position = all.iter().position(|(name, _)| *name == policy).unwrap_or_else(|| {
-            all.push((policy, Numbers::default()));
-            all.len() - 1
+        let position = position(all, &policy).unwrap_or_else(|position| {
+            all.insert(position, (policy, Numbers::default()));
+            position
         });
         set(&mut all[position].1);
         self
@@ -213,8 +214,8 @@ impl CallerQuotas {
     pub(crate) fn of(&self, policy: &QuotaPolicy, now: Timestamp) -> Option<Numbers> {
         let (own, bounds) = (&*self.0, policy.caller_quotas?);
         let is_over = own.until.is_some_and(|end| end <= now);
-        let given = own.numbers.iter().filter(|(name, _)| !is_over && name == policy.name());
-        let given = given.map(|(_, numbers)| *numbers).next().unwrap_or_default();
+        let given = position(&own.numbers, policy.name()).ok().filter(|_| !is_over);
+        let given = given.map_or_else(Numbers::default, |position| own.numbers[position].1);
 
         let top_ups = own.top_ups.iter();
         let top_ups = top_ups.filter(|top_up| top_up.until > now && top_up.policy == policy.name());
@@ -272,6 +273,11 @@ impl QuotaPolicy {
         }
         self
     }
+}
+
+/// If there are no numbers for the policy, the error is the place to insert them.
+fn position(numbers: &[(Cow<'static, str>, Numbers)], policy: &str) -> Result<usize, usize> {
+    numbers.binary_search_by(|(name, _)| (**name).cmp(policy))
 }
 
 /// Keeps the first `digits` digits.

@@ -1,16 +1,22 @@
 use std::sync::{Arc, Weak};
 
+use foldhash::fast::RandomState;
+use indexmap::IndexSet;
+
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     policy::{Policy, PolicySet, QuotaUnit, UnitName},
     response::fields::ResponseFields,
 };
 
+/// Hashed, because rules as data can name any number of keys.
+pub(super) type KeyNames = IndexSet<String, RandomState>;
+
 /// The settings of a limiter and its layers that rules must be compatible with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulesConfig {
-    /// Names of all keys except the main key.
-    pub(super) keys: Vec<String>,
+    /// Names of all keys except the main key, in order.
+    pub(super) keys: KeyNames,
     /// The position of a layer never changes. The position of a dropped layer is reused.
     pub(super) views: Vec<Weak<LayerView>>,
 }

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{collections::HashMap, fmt};
 
 use super::data::Rules;
 use crate::policy::QuotaPolicy;
@@ -93,8 +93,9 @@ impl RulesDiff {
 
     /// `first` is the first tier of the old rules.
     fn compare_tiers(&mut self, old: &Rules, new: &Rules, first: &str) {
+        let (older, newer) = (tiers_by_name(old), tiers_by_name(new));
         for (tier, policies) in &old.tiers {
-            let named = new.tiers.iter().find(|(name, _)| name == tier);
+            let named = newer.get(&**tier).copied();
             let heir = named.or(new.tiers.first());
             let after = heir.map_or(Some(&*new.policies), |(_, policies)| policies.as_deref());
             if named.is_none() {
@@ -106,7 +107,7 @@ impl RulesDiff {
             self.compare(Some(tier), policies.as_deref(), after);
         }
         for (tier, policies) in &new.tiers {
-            if old.tiers.iter().all(|(name, _)| name != tier) {
+            if !older.contains_key(&**tier) {
                 let details = policies.is_none().then(|| "it is unlimited".to_owned());
                 self.push(Some(tier), None, ChangeKind::Added, details.into_iter().collect());
             }
@@ -190,6 +191,13 @@ impl RulesDiff {
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
+}
+
+type Tier = (String, Option<Vec<QuotaPolicy>>);
+
+/// Rules that were not validated may have tiers with equal names, of which the first counts.
+fn tiers_by_name(rules: &Rules) -> HashMap<&str, &Tier> {
+    rules.tiers.iter().rev().map(|tier| (&*tier.0, tier)).collect()
 }
 
 /// Returns `true` if the policy is closed, or its rate falls to a tenth or less.

@@ -8,7 +8,7 @@ use std::{
 use indexmap::IndexMap;
 use smallvec::SmallVec;
 
-use super::config::{LayerView, RulesConfig};
+use super::config::{KeyNames, LayerView, RulesConfig};
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
@@ -100,13 +100,13 @@ pub(crate) struct FollowUp {
 }
 
 /// Groups the policies by key, in the order of their first policies.
-fn parts(policies: &PolicySet, keys: &[String]) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
+fn parts(policies: &PolicySet, keys: &KeyNames) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
     for policy in policies {
         let policy = policy.policy();
         let key = match policy.key_name() {
             None => None,
-            Some(name) => Some(keys.iter().position(|key| key == name).ok_or_else(|| {
+            Some(name) => Some(keys.get_index_of(name).ok_or_else(|| {
                 let message = format!("policy {:?}: unknown key {name:?}", policy.name());
                 ConfigError::new(ConfigErrorKind::Key, message)
             })?),

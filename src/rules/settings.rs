@@ -48,14 +48,13 @@ impl RulesSettings {
             return error("tiers: at least one is required");
         }
         let config = RulesConfig {
-            keys,
+            keys: keys.iter().cloned().collect(),
             views: Vec::new(),
         };
         let sets = Sets::new(self.rules, &config)?;
         if !self.has_data {
-            check_keys_are_used(&config.keys, &sets)?;
+            check_keys_are_used(&keys, &sets)?;
         }
-        let keys = config.keys.clone();
         let active = Active {
             config: Arc::new(config),
             switch: Switch::default(),

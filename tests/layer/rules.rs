@@ -5,6 +5,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -15,14 +16,14 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use http_body_util::Full;
 use proptest::prelude::*;
-use test_kit::{Answered, limits_of, memory, request};
+use test_kit::{Answered, limits_of, load::HANG, memory, request};
 use tokio::task::JoinSet;
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Capacity, ConfigErrorKind, Decision, Direction, Exemption, Limiter, LimiterBuilder,
-    MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules,
-    RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Decision, Direction, Exemption, Limiter,
+    LimiterBuilder, MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, Rules, RulesDiff, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -892,6 +893,44 @@ impl<'de> serde::Deserializer<'de> for Part {
         bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq
         tuple tuple_struct map struct enum identifier ignored_any
     }
+}
+
+/// Fails if `work` hangs, as it would with work that grows with the square of these inputs.
+fn without_hanging<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(work()));
+    receiver.recv_timeout(HANG).expect("the work hangs")
+}
+
+#[test]
+fn rules_with_any_number_of_tiers_are_compared_without_a_hang() {
+    let tiers = |kind: &'static str| (0..100_000).fold(Rules::new(), |rules, n| rules.unlimited(format!("{kind}{n}")));
+    let diff = without_hanging(move || RulesDiff::between(&tiers("old"), &tiers("new")));
+    // Each tier is removed or added, and there is another first tier.
+    assert_eq!(diff.changes().len(), 200_001);
+}
+
+#[test]
+fn rules_with_any_number_of_keys_are_validated_without_a_hang() {
+    let keyed = |key: usize| {
+        let name = format!("minute {}", key % 16);
+        QuotaPolicy::per_minute("", 1)
+            .with_name(name)
+            .keyed_by(format!("key {key}"))
+    };
+    let tiers = (0..10_000).fold(Rules::new(), |rules, tier| {
+        rules.tier(format!("tier {tier}"), (tier * 16..tier * 16 + 16).map(keyed))
+    });
+    without_hanging(move || tiers.validate()).unwrap();
+}
+
+#[test]
+fn quotas_of_a_caller_for_any_number_of_policies_are_read_without_a_hang() {
+    let policies = (0..200_000).map(|n| (n.to_string(), serde_json::json!({ "quota": n + 1 })));
+    let json = serde_json::json!({ "policies": policies.collect::<serde_json::Map<_, _>>() });
+    let quotas: CallerQuotas = without_hanging(move || serde_json::from_value(json)).unwrap();
+    assert_eq!(quotas, quotas.clone().quota("4711", 4_712));
+    assert_ne!(quotas, quotas.clone().quota("4711", 1));
 }
 
 proptest! {
