@@ -232,6 +232,12 @@ impl RulesDocument {
         self
     }
 
+    /// `now` is in seconds since the Unix epoch.
+    pub(super) fn without_expired_access(mut self, now: u64) -> Self {
+        self.0.access.retain(|entry| entry.holds_at(now));
+        self
+    }
+
     /// The entries that apply at `now`, in seconds since the Unix epoch.
     pub(super) fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
         let mut rules = access_rules(self.access(), now)?;

@@ -32,6 +32,7 @@
 //! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod blocking;
 mod contracts;
 mod controls;
 mod date;

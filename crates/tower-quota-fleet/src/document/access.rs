@@ -19,12 +19,12 @@ use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 /// let entry = AccessEntry::key("x-user-id", "mallory", Access::Block);
 /// assert_eq!(entry.as_key(), Some(("x-user-id", "mallory")));
 /// ```
-#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(try_from = "EntryForm")]
 pub struct AccessEntry(EntryForm);
 
 /// Exactly one of `network` and `key` is set, which deserialization checks.
-#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(
     deny_unknown_fields,
     expecting = "a rule of `access`: a map with `network` or `key`, and `access`"
@@ -39,7 +39,7 @@ struct EntryForm {
     until: Option<u64>,
 }
 
-#[derive(Clone, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "key: a map with `kind` and `value`")]
 struct KeyForm {
     kind: String,

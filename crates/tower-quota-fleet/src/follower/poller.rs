@@ -6,6 +6,7 @@ use super::{
     shared::Shared,
 };
 use crate::{
+    blocking::run_blocking,
     controls::parse_access,
     document::RulesDocument,
     error::{FleetError, FleetErrorKind},
@@ -76,7 +77,11 @@ impl Poller {
             }
             tries += 1;
             match self.read(version).await {
-                Ok(document) => self.shared.apply(version, document),
+                Ok(document) => {
+                    let shared = Arc::clone(&self.shared);
+                    let applied = run_blocking(move || shared.apply(document)).await;
+                    self.shared.applied(version, applied);
+                }
                 Err(error) if !error.kind().is_bad_document() => return Err(error),
                 Err(error) if error.kind() == FleetErrorKind::Mismatched => {
                     if tries < Self::TRIES {
@@ -126,10 +131,13 @@ impl Poller {
             return error.clone();
         }
         let bytes = within(LONG, self.source.access(head)).await;
-        let read = bytes.map_err(|error| error.to_string());
-        match read.and_then(|bytes| parse_access(head, &bytes)) {
-            Ok(list) => {
-                self.shared.control_access(list);
+        let shared = Arc::clone(&self.shared);
+        let listed = match bytes {
+            Ok(bytes) => run_blocking(move || parse_access(head, &bytes).map(|list| shared.control_access(list))).await,
+            Err(error) => Err(error.to_string()),
+        };
+        match listed {
+            Ok(()) => {
                 self.broken_list = None;
                 Ok(())
             }
@@ -166,18 +174,22 @@ impl Poller {
     }
 
     async fn read(&self, version: RulesVersion) -> Result<RulesDocument, FleetError> {
-        let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
         let bytes = within(LONG, self.source.document(version)).await?;
-        if RulesVersion::of(version.number(), &bytes) != version {
-            let message = format!("document digest does not match version {version}");
-            return Err(mismatched(message));
-        }
-        let document = RulesDocument::parse(&bytes)?;
-        if document.version() != version.number() {
-            let number = document.version();
-            let message = format!("document number {number} does not match version {version}");
-            return Err(mismatched(message));
-        }
-        Ok(document)
+        run_blocking(move || parse(version, &bytes)).await
     }
+}
+
+fn parse(version: RulesVersion, bytes: &[u8]) -> Result<RulesDocument, FleetError> {
+    let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
+    if RulesVersion::of(version.number(), bytes) != version {
+        let message = format!("document digest does not match version {version}");
+        return Err(mismatched(message));
+    }
+    let document = RulesDocument::parse(bytes)?;
+    if document.version() != version.number() {
+        let number = document.version();
+        let message = format!("document number {number} does not match version {version}");
+        return Err(mismatched(message));
+    }
+    Ok(document)
 }

@@ -194,8 +194,7 @@ impl Shared {
 
     /// If the layer rejects the rules, the kill switch and the access list of the document are applied nevertheless, so
     /// that publishing "off" in an incident works on every instance.
-    pub(super) fn apply(&self, version: RulesVersion, document: RulesDocument) {
-        let before = self.status().version;
+    pub(super) fn apply(&self, document: RulesDocument) -> Result<Arc<RulesDocument>, FleetError> {
         let mut held = lock(&self.held);
         let document = Arc::new(document);
         held.turn(&document);
@@ -207,15 +206,8 @@ impl Shared {
         });
         if let Err(error) = applied {
             self.turn_switch(&held, document.author());
-            drop(held);
-            return self.reject(version, error.into());
+            return Err(error.into());
         }
-        let author = document.author();
-        match before {
-            Some(before) if version.number() < before.number() => self.telemetry.went_back(&version, &before, author),
-            _ => self.telemetry.applied(&version, author),
-        }
-        self.telemetry.runs(version.number(), &policies(&document));
         let is_best = held
             .best
             .as_ref()
@@ -223,8 +215,22 @@ impl Shared {
         if is_best || !held.only_rises {
             held.best = Some(Arc::clone(&document));
         }
-        held.rules = Some(document);
-        drop(held);
+        held.rules = Some(Arc::clone(&document));
+        Ok(document)
+    }
+
+    /// Reports the result of [`apply`](Self::apply).
+    pub(super) fn applied(&self, version: RulesVersion, applied: Result<Arc<RulesDocument>, FleetError>) {
+        let document = match applied {
+            Ok(document) => document,
+            Err(error) => return self.reject(version, error),
+        };
+        let author = document.author();
+        match self.status().version {
+            Some(before) if version.number() < before.number() => self.telemetry.went_back(&version, &before, author),
+            _ => self.telemetry.applied(&version, author),
+        }
+        self.telemetry.runs(version.number(), &policies(&document));
         self.telemetry.rejects(None);
         self.change_status(|status| {
             status.version = Some(version);

@@ -1,7 +1,8 @@
 use super::{CHANGES, RulesPublisher, conflict, json};
 use crate::{
     Change, Control, Controls, FleetError, FleetErrorKind, InstanceReport, RulesVersion, SwitchOrder,
-    controls::{ControlKind, access_json, parse_access},
+    blocking::run_blocking,
+    controls::{ControlKind, ControlledAccess, access_json, parse_access},
     document::check_text,
     redis_rules::version_of,
 };
@@ -111,6 +112,11 @@ impl RulesPublisher {
         Ok((write, value))
     }
 
+    async fn read_access(&self, head: RulesVersion) -> Result<Result<ControlledAccess, String>, StoreError> {
+        let bytes = self.in_time(self.rules.read_access()).await?;
+        Ok(run_blocking(move || parse_access(head, &bytes)).await)
+    }
+
     async fn read_controls(&self) -> Result<CurrentControls, StoreError> {
         let (keys, mut tries) = (self.rules.keys(), 1);
         loop {
@@ -125,7 +131,7 @@ impl RulesPublisher {
                 .map(|head| version_of(head).ok_or("malformed head"));
             match head.transpose() {
                 Ok(None) => {}
-                Ok(Some(head)) => match parse_access(head, &self.in_time(self.rules.read_access()).await?) {
+                Ok(Some(head)) => match self.read_access(head).await? {
                     Ok(list) => controls.access = list,
                     // The list may have been replaced between the two reads.
                     Err(_) if tries < 3 => {

@@ -11,6 +11,7 @@ use self::proposal::effects;
 pub use self::{proposal::Proposal, publication::Publication, published::Published};
 use super::{
     Change, FleetError, FleetErrorKind, InstanceReport, RedisRules, RulesDocument, RulesVersion,
+    blocking::run_blocking,
     document::{check_length, check_text},
     redis_rules::{bytes, version_of},
 };
@@ -155,35 +156,34 @@ impl RulesPublisher {
             Err(error) => return Err(error),
         };
         let held = before.as_ref().map(Published::document);
-        let (is_restoration, reason) = (publication.is_restoration(), publication.reason.clone());
-        let restarts_counts = publication.accepts_new_counts(before.is_some());
         let after_roll_back = publication.is_roll_back() && self.is_roll_back(held).await?;
-        let (document, restores) = publication.apply(held, &current.history, after_roll_back)?;
-        let access: Vec<_> = document
-            .access()
-            .iter()
-            .filter(|entry| entry.holds_at(now))
-            .cloned()
-            .collect();
-        let restored = if is_restoration { document.version() } else { 0 };
-        let document = document
-            .with_access(access)
-            .with_version(newest.max(restored) + 1)
-            .with_author(&self.author)
-            .with_time(now);
-        document.check()?;
-        document.to_json()?;
-        let is_behind = before.as_ref().is_some_and(|before| newest > before.version().number());
-        Ok(Proposal {
-            head: current.head,
-            effects: effects(held, &document),
-            restarts_counts,
-            before,
-            document,
-            is_behind,
-            restores,
-            reason,
+        let author = self.author.clone();
+        run_blocking(move || {
+            let held = before.as_ref().map(Published::document);
+            let (is_restoration, reason) = (publication.is_restoration(), publication.reason.clone());
+            let restarts_counts = publication.accepts_new_counts(before.is_some());
+            let (document, restores) = publication.apply(held, &current.history, after_roll_back)?;
+            let restored = if is_restoration { document.version() } else { 0 };
+            let document = document
+                .without_expired_access(now)
+                .with_version(newest.max(restored) + 1)
+                .with_author(author)
+                .with_time(now);
+            document.check()?;
+            document.to_json()?;
+            let is_behind = before.as_ref().is_some_and(|before| newest > before.version().number());
+            Ok(Proposal {
+                head: current.head,
+                effects: effects(held, &document),
+                restarts_counts,
+                before,
+                document,
+                is_behind,
+                restores,
+                reason,
+            })
         })
+        .await
     }
 
     /// Includes numbers that only instances remember, because Redis has lost them.
@@ -255,19 +255,22 @@ impl RulesPublisher {
         let [head, document] = self.two_values(if fits.is_ok() { &both } else { &both[..1] }).await?;
         let read = |json: &[u8]| RulesDocument::parse(json).ok();
         let history = self.list(&keys.history, versions, read).await?;
-        let published = match fits {
-            Ok(()) => Published::read(head.as_deref(), document.as_deref()),
-            Err(error) => Err(error.to_string()),
-        };
-        let published = published.map_err(|problem| {
-            let message = format!("published rules cannot be read: {problem}");
-            FleetError::new(FleetErrorKind::Unreadable, message)
+        let current = run_blocking(move || {
+            let published = match fits {
+                Ok(()) => Published::read(head.as_deref(), document.as_deref()),
+                Err(error) => Err(error.to_string()),
+            };
+            let published = published.map_err(|problem| {
+                let message = format!("published rules cannot be read: {problem}");
+                FleetError::new(FleetErrorKind::Unreadable, message)
+            });
+            Current {
+                published,
+                history,
+                head: head.unwrap_or_default(),
+            }
         });
-        Ok(Current {
-            published,
-            history,
-            head: head.unwrap_or_default(),
-        })
+        Ok(current.await)
     }
 
     /// Returns the current head, which differs from `version` after a conflict.
@@ -311,14 +314,19 @@ impl RulesPublisher {
         self.in_time(self.rules.instances()).await.unwrap_or_default()
     }
 
-    async fn list<T>(&self, key: &str, most: usize, read: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>, StoreError> {
+    async fn list<T: Send + 'static>(
+        &self,
+        key: &str,
+        most: usize,
+        read: impl Fn(&[u8]) -> Option<T> + Send + 'static,
+    ) -> Result<Vec<T>, StoreError> {
         let mut range = cmd("LRANGE");
         range.arg(key).arg(0).arg(most - 1);
         let Value::Array(items) = self.command(range).await? else {
             return Ok(Vec::new());
         };
         let items = items.into_iter().filter_map(bytes);
-        Ok(items.filter_map(|item| read(&item)).collect())
+        Ok(run_blocking(move || items.filter_map(|item| read(&item)).collect()).await)
     }
 
     async fn two_values(&self, keys: &[&String]) -> Result<[Option<Vec<u8>>; 2], StoreError> {

@@ -1,4 +1,4 @@
-use std::fmt;
+use std::{collections::HashSet, fmt};
 
 use super::{publication::has_same_rules, published::Published};
 use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, date::date};
@@ -113,14 +113,15 @@ impl Proposal {
             .before
             .as_ref()
             .map_or(&[][..], |before| before.document().access());
-        for entry in before.iter().filter(|entry| !self.document.access().contains(entry)) {
+        let [older, newer] = [before, self.document.access()].map(|entries| entries.iter().collect::<HashSet<_>>());
+        for entry in before.iter().filter(|entry| !newer.contains(entry)) {
             let ended = match entry.holds_at(self.document.time()) {
                 true => "",
                 false => " (expired)",
             };
             writeln!(f, "access list: - {}{ended}", entry)?;
         }
-        for entry in self.document.access().iter().filter(|entry| !before.contains(entry)) {
+        for entry in self.document.access().iter().filter(|entry| !older.contains(entry)) {
             writeln!(f, "access list: + {}", entry)?;
         }
         Ok(())

@@ -29,6 +29,18 @@ macro_rules! event {
     }};
 }
 
+/// Makes `work` log to the subscriber of this thread, on whichever thread it runs.
+#[cfg(feature = "tracing")]
+pub(crate) fn with_subscriber<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    let subscriber = tracing::dispatcher::get_default(Clone::clone);
+    move || tracing::dispatcher::with_default(&subscriber, work)
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn with_subscriber<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
+    work
+}
+
 #[derive(Debug)]
 pub(crate) struct FleetTelemetry {
     name: Box<str>,

@@ -26,6 +26,8 @@ pub(crate) enum Manner {
 
 #[derive(Debug, Default)]
 pub(crate) struct State {
+    /// The default is `test`.
+    pub(crate) name: Option<&'static str>,
     pub(crate) manner: Manner,
     pub(crate) head: Option<RulesVersion>,
     pub(crate) document: Vec<u8>,
@@ -112,7 +114,7 @@ impl Source {
 
 impl RulesSource for Source {
     fn name(&self) -> &str {
-        "test"
+        self.state().name.unwrap_or("test")
     }
 
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
