@@ -25,7 +25,7 @@ use super::{
     numbers::Numbers,
     page,
     rejected::Rejected,
-    rules::{Mistake, Origin, RuleBook},
+    rules::{Mistake, Origin, RuleBook, off_runtime},
     state,
 };
 
@@ -146,8 +146,9 @@ pub(crate) fn json(text: String) -> ([(HeaderName, &'static str); 1], String) {
 
 /// The new rules apply until the file changes or this process ends.
 async fn replace_rules(State(book): State<RuleBook>, fields: HeaderMap, json: String) -> Result<StatusCode, Failure> {
-    let replaced = book.replace(json, Origin::Administrator, seen(&fields)?);
-    replaced.map_err(unchanged)?;
+    let seen = seen(&fields)?;
+    let replaced = off_runtime(move || book.replace(json, Origin::Administrator, seen));
+    replaced.await.map_err(unchanged)?;
     tracing::warn!("new rules from an administrator");
     Ok(StatusCode::NO_CONTENT)
 }
@@ -161,20 +162,25 @@ async fn roll_out(
     json: String,
 ) -> Result<StatusCode, Failure> {
     let json = Some(json).filter(|json| !json.is_empty());
-    let tried = book.roll_out(percent, json, seen(&fields)?);
-    tried.map_err(unchanged)?;
+    let seen = seen(&fields)?;
+    let tried = off_runtime(move || book.roll_out(percent, json, seen));
+    tried.await.map_err(unchanged)?;
     tracing::warn!("an administrator tries rules on {percent} percent of the callers");
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn roll_out_to_all(State(book): State<RuleBook>, fields: HeaderMap) -> Result<StatusCode, Failure> {
-    book.end_roll_out(true, seen(&fields)?).map_err(unchanged)?;
+    let seen = seen(&fields)?;
+    let ended = off_runtime(move || book.end_roll_out(true, seen));
+    ended.await.map_err(unchanged)?;
     tracing::warn!("the rules that were tried hold for all callers");
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn end_roll_out(State(book): State<RuleBook>, fields: HeaderMap) -> Result<StatusCode, Failure> {
-    book.end_roll_out(false, seen(&fields)?).map_err(unchanged)?;
+    let seen = seen(&fields)?;
+    let ended = off_runtime(move || book.end_roll_out(false, seen));
+    ended.await.map_err(unchanged)?;
     tracing::warn!("an administrator has ended the trial of new rules");
     Ok(StatusCode::NO_CONTENT)
 }

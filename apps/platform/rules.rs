@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::{
     fs,
+    task::spawn_blocking,
     time::{self, Instant},
 };
 use tower_quota::{Rules, RulesHandle};
@@ -56,6 +57,11 @@ impl fmt::Display for Mistake {
             Self::Rules(error) => error.fmt(f),
         }
     }
+}
+
+/// Runs work on rules from outside on a thread for blocking work, because requests would wait for large rules.
+pub(crate) async fn off_runtime<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    spawn_blocking(work).await.expect("the work does not panic")
 }
 
 impl RuleBook {
@@ -209,9 +215,11 @@ impl RulesFile {
             let Some(changed) = self.changed().await else {
                 continue;
             };
-            let replaced = changed
-                .map_err(rejected)
-                .and_then(|json| rules.replace(json, Origin::File, None));
+            let rules = rules.clone();
+            let replaced = match changed {
+                Ok(json) => off_runtime(move || rules.replace(json, Origin::File, None)).await,
+                Err(error) => Err(rejected(error)),
+            };
             match replaced {
                 Ok(()) => tracing::info!("new rules from the file"),
                 Err(error) => tracing::error!(%error, "the file of rules is rejected; the old rules stay"),

@@ -24,6 +24,7 @@ use self::order::Order;
 use super::{
     admin::{Admin, Failure, json, unavailable, unprocessable},
     blocks::{self, Block, Client},
+    rules::off_runtime,
     state::instance,
 };
 
@@ -105,7 +106,13 @@ impl Fleet {
         if order.has_seen_another(before.as_deref()) {
             return Err(outdated(&proposal));
         }
-        self.check(&proposal)?;
+        let handle = self.handle.clone();
+        let (proposal, checked) = off_runtime(move || {
+            let checked = check(&handle, &proposal);
+            (proposal, checked)
+        })
+        .await;
+        checked?;
         if order.is_preview() {
             return Ok(Json(preview(&proposal)).into_response());
         }
@@ -132,21 +139,21 @@ impl Fleet {
         tracing::warn!("an operator has changed the switch or the access list of all instances");
         Ok(Json(shown::controls(&controls)).into_response())
     }
+}
 
-    /// Rejects rules that this instance cannot apply, because such rules should not reach any instance.
-    ///
-    /// Unchanged rules are not checked again. Operators of an instance that rejects the current rules can therefore
-    /// still disable the limits, block clients and end a rollout.
-    fn check(&self, proposal: &Proposal) -> Result<(), Failure> {
-        let (held, document) = (held(proposal), proposal.document());
-        let rules = Some(document.rules()).filter(|rules| held.is_none_or(|held| held.rules() != *rules));
-        let tried = document.roll_out();
-        let tried = tried.filter(|tried| held.and_then(RulesDocument::roll_out) != Some(tried));
-        for rules in rules.into_iter().chain(tried.map(Rollout::rules)) {
-            self.handle.check(rules).map_err(unprocessable)?;
-        }
-        Ok(())
+/// Rejects rules that this instance cannot apply, because such rules should not reach any instance.
+///
+/// Unchanged rules are not checked again. Operators of an instance that rejects the current rules can therefore still
+/// disable the limits, block clients and end a rollout.
+fn check(handle: &RulesHandle, proposal: &Proposal) -> Result<(), Failure> {
+    let (held, document) = (held(proposal), proposal.document());
+    let rules = Some(document.rules()).filter(|rules| held.is_none_or(|held| held.rules() != *rules));
+    let tried = document.roll_out();
+    let tried = tried.filter(|tried| held.and_then(RulesDocument::roll_out) != Some(tried));
+    for rules in rules.into_iter().chain(tried.map(Rollout::rules)) {
+        handle.check(rules).map_err(unprocessable)?;
     }
+    Ok(())
 }
 
 fn held(proposal: &Proposal) -> Option<&RulesDocument> {
@@ -243,8 +250,12 @@ fn text(rules: &Rules) -> String {
     serde_json::to_string_pretty(rules).unwrap_or_else(|error| error.to_string())
 }
 
+async fn parsed(json: String) -> Result<Rules, Failure> {
+    off_runtime(move || serde_json::from_str(&json).map_err(unprocessable)).await
+}
+
 async fn replace_rules(State(fleet): State<Fleet>, order: Order, json: String) -> Changed {
-    let rules = serde_json::from_str(&json).map_err(unprocessable)?;
+    let rules = parsed(json).await?;
     fleet.change(Publication::rules(rules), order).await
 }
 
@@ -259,7 +270,7 @@ async fn roll_out(State(fleet): State<Fleet>, Path(percent): Path<u8>, mut order
         let tried = published.document().roll_out().expect("it has one");
         Publication::rules(tried.rules().clone()).with_partitions(tried.partitions().to_vec())
     } else {
-        Publication::rules(serde_json::from_str(&json).map_err(unprocessable)?)
+        Publication::rules(parsed(json).await?)
     };
     fleet.change(change.rollout_percent(percent), order).await
 }
