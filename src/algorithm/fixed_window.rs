@@ -66,7 +66,7 @@ impl Arithmetic for FixedWindow {
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
         match used {
             0 => last,
-            1.. => last + self.0.left(last),
+            1.. => last.saturating_add(self.0.left(last)),
         }
     }
 

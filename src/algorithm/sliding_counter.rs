@@ -24,7 +24,7 @@ impl SlidingCounter {
         let (start, its_start) = (self.0.start(times.now), self.0.start(times.last));
         let (previous, current) = if its_start == start {
             (windows.previous, windows.current)
-        } else if its_start + self.0.micros == start {
+        } else if start.saturating_sub(its_start) == self.0.micros {
             (windows.current, 0)
         } else {
             (0, 0)
@@ -68,7 +68,7 @@ impl SlidingCounter {
             Windows { previous: 1.., .. } => self.0.micros,
             Windows { .. } => 0,
         };
-        self.0.start(last) + from_start
+        self.0.start(last).saturating_add(from_start)
     }
 }
 
@@ -168,14 +168,13 @@ impl Arithmetic for SlidingCounter {
         if self.admits(windows, now, charge) {
             return Some(0);
         }
-        let start = self.0.start(now);
         // If the count of this window leaves enough room, the charge passes within this window. Otherwise, it passes in
         // the next window, in which this window is the previous window.
-        let passes_at = match left.checked_sub(windows.current) {
-            Some(room) => start + self.micros_until_overlap(windows.previous, room),
-            None => start + self.0.micros + self.micros_until_overlap(windows.current, left),
+        let from_start = match left.checked_sub(windows.current) {
+            Some(room) => self.micros_until_overlap(windows.previous, room),
+            None => self.0.micros + self.micros_until_overlap(windows.current, left),
         };
-        Some(passes_at - now)
+        Some(from_start - (now - self.0.start(now)))
     }
 
     fn predict(&self, windows: Windows, now: u64, elapsed: u64, charge: u64, _hold: u64) -> Option<Windows> {

@@ -83,7 +83,7 @@ impl Arithmetic for SlidingLog {
         let Some(newest) = log.newest().filter(|_| used > 0) else {
             return unused;
         };
-        let leaves = |entry: &Entry| entry.at + self.0.micros - now;
+        let leaves = |entry: &Entry| entry.at.saturating_add(self.0.micros).saturating_sub(now);
         let needed = used + self.answered(charge);
         let wait = if needed > self.0.limit {
             let leaving = before + needed - self.0.limit;
@@ -157,7 +157,7 @@ impl Arithmetic for SlidingLog {
     }
 
     fn empty_at(&self, log: &Box<Log>, _last: u64) -> u64 {
-        log.newest().map_or(0, |newest| newest.at + self.0.micros)
+        log.newest().map_or(0, |newest| newest.at.saturating_add(self.0.micros))
     }
 
     fn write(&self, log: &Box<Log>, bytes: &mut Writer) {
@@ -308,7 +308,8 @@ impl Log {
     }
 
     fn first_counted(&self, policy: &SlidingLog, now: u64) -> usize {
-        self.0.partition_point(|entry| entry.at + policy.0.micros <= now)
+        self.0
+            .partition_point(|entry| entry.at.saturating_add(policy.0.micros) <= now)
     }
 }
 

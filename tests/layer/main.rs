@@ -9,6 +9,7 @@ mod closed;
 mod content;
 mod contract;
 mod costs;
+mod end_of_time;
 mod explanation;
 mod floods;
 mod limiter;

@@ -324,7 +324,7 @@ async fn only_what_was_counted_is_allowed_and_only_a_quota_that_is_used_up_rejec
 
 #[path = "../../examples/own_store.rs"]
 #[allow(dead_code, reason = "the example is a program")]
-mod own_store;
+pub(crate) mod own_store;
 
 #[tokio::test]
 async fn a_store_on_a_key_value_map_passes_the_suite_with_all_algorithms() {
