@@ -12,8 +12,8 @@ use std::{
 };
 
 use http::{
-    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode,
-    header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE},
+    HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri,
+    header::{AUTHORIZATION, CONTENT_TYPE, HOST, WWW_AUTHENTICATE},
 };
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
@@ -21,7 +21,7 @@ use tower_quota::{
     fields::{
         Hints, LayerFields, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft06, draft07, draft11, in_between, merge_into,
     },
-    key::{self, ForwardingField, KeyExtractor, PeerAddress},
+    key::{self, ForwardingField, Host, KeyExtractor, PeerAddress},
 };
 use tower_quota_anonymous::{
     Challenge, CredentialError, CredentialRequest, Directory, IssuerKey, Profile, Token, TokenChallenge,
@@ -220,6 +220,41 @@ fn nanos_of_timeout(field: &[u8]) -> Option<u128> {
         .find_map(|(unit, nanos)| Some((field.strip_suffix(unit)?, nanos)))?;
     let is_number = number.len() <= 8 && !number.starts_with('+');
     Some(number.parse::<u128>().ok().filter(|_| is_number)? * nanos)
+}
+
+/// The host of a request, in the field `Host` and in the URI.
+pub fn host(input: &[u8]) {
+    let extract = |uri: Uri, hosts: HeaderMap| {
+        let (mut request, ()) = Request::new(()).into_parts();
+        (request.uri, request.headers) = (uri, hosts);
+        key::host().extract(&request)
+    };
+    let (path, hosts) = (Uri::from_static("/"), fields(&HOST, input));
+    let host = extract(path.clone(), hosts.clone());
+    assert!(host.is_none() || hosts.len() == 1);
+    let Ok(text) = str::from_utf8(input) else { return };
+    if HeaderValue::from_str(text).is_err() {
+        return;
+    }
+    for same in [text.to_owned(), text.to_ascii_lowercase(), text.to_ascii_uppercase()] {
+        assert_eq!(Host::key_of(&same), host);
+    }
+    // The rest of the text must not become a path.
+    let Ok(uri) = format!("https://{text}/").parse::<Uri>() else {
+        return;
+    };
+    if uri.authority().is_none_or(|authority| authority != text) {
+        return;
+    }
+    assert_eq!(extract(uri.clone(), HeaderMap::new()), host);
+    assert_eq!(extract(uri.clone(), hosts.clone()), host);
+    let other = HeaderMap::from_iter([(HOST, HeaderValue::from_static("other.example"))]);
+    if host != extract(path, other.clone()) {
+        assert_eq!(extract(uri.clone(), other), None);
+    }
+    let mut twice = hosts;
+    twice.append(HOST, HeaderValue::from_static("other.example"));
+    assert_eq!(extract(uri, twice), None);
 }
 
 /// Reads the head of a response, one field per line, as a client does, in each profile.

@@ -56,6 +56,11 @@ fn the_seeds_of_timeouts_of_grpc_calls_hold() {
 }
 
 #[test]
+fn the_seeds_of_hosts_hold() {
+    run_over_the_seeds_of("host", targets::host);
+}
+
+#[test]
 fn the_seeds_of_heads_of_responses_hold() {
     run_over_the_seeds_of("response", targets::response);
 }
