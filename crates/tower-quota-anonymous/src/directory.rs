@@ -51,6 +51,9 @@ impl Directory {
 
     const MICROS: u64 = 1_000_000;
 
+    /// Later times are read as this time, which is written as it was read.
+    const LAST_SECOND: u64 = u64::MAX / Self::MICROS;
+
     /// Creates a directory without keys. The URL for credential requests may be relative to the directory's URL.
     pub fn new(request_uri: impl Into<String>) -> Self {
         Self {
@@ -145,7 +148,7 @@ fn key(entry: &Value) -> Option<(PublicKey, Option<Timestamp>)> {
     let not_before = match &entry["not-before"] {
         Value::Null => None,
         seconds => Some(Timestamp::from_micros(
-            seconds.as_u64()?.saturating_mul(Directory::MICROS),
+            seconds.as_u64()?.min(Directory::LAST_SECOND) * Directory::MICROS,
         )),
     };
     Some((PublicKey::from_bytes(profile, &bytes).ok()?, not_before))
