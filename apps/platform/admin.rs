@@ -1,4 +1,4 @@
-//! The admin routes. If the instance follows a fleet, the routes that change rules are in `fleet`.
+//! The admin routes and the metrics. If the instance follows a fleet, the routes that change rules are in `fleet`.
 
 use std::{fmt::Display, time::Duration};
 
@@ -10,6 +10,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post, put},
 };
+use metrics_exporter_prometheus::PrometheusHandle;
 use subtle::ConstantTimeEq;
 use tower_quota::{
     ConfigError, Limiter, LimiterError, MemoryStore, QuotaPolicy, RateLimitLayer, RulesHandle, WeakPermit,
@@ -54,18 +55,22 @@ pub(crate) enum RulesOf {
 
 pub(crate) type Failure = (StatusCode, String);
 
-pub(crate) fn router<S>(admin: Admin) -> Result<Router<S>, ConfigError> {
+/// The metrics also require the token, because labels contain the names of hidden policies.
+pub(crate) fn router<S>(admin: Admin, prometheus: PrometheusHandle) -> Result<Router<S>, ConfigError> {
     let changes = match admin.rules.clone() {
         RulesOf::Fleet(fleet) => fleet::router(fleet),
         RulesOf::Instance(book) => of_instance(book),
     };
-    let router = changes
+    let routes = changes
         .route("/state", get(state::state))
         .route("/history", get(state::history))
         .route("/caller", get(callers::look_up).delete(callers::reset))
         .route("/caller/give-back", post(callers::give_back))
         .route("/caller/top-up", post(callers::top_up))
-        .fallback(|| async { StatusCode::NOT_FOUND })
+        .fallback(|| async { StatusCode::NOT_FOUND });
+    let router = Router::new()
+        .nest("/admin", routes)
+        .route("/metrics", get(async move || prometheus.render()))
         .layer(middleware::from_fn_with_state(admin.clone(), authorize))
         .layer(wrong_tokens(admin.client_ip.clone())?)
         .layer(middleware::map_response(page::protect))

@@ -11,7 +11,7 @@
 //! curl -i -H 'x-user-id: alice' http://127.0.0.1:3000/
 //! curl -i -H 'x-user-id: premium-bob' http://127.0.0.1:3000/
 //! curl -i http://127.0.0.1:3000/health                        # costs nothing
-//! curl http://127.0.0.1:3000/metrics | grep tower_quota
+//! curl -H 'authorization: Bearer secret' http://127.0.0.1:3000/metrics | grep tower_quota
 //! curl -H 'authorization: Bearer secret' 'http://127.0.0.1:3000/admin/caller?user=alice'
 //! ```
 //!
@@ -28,8 +28,8 @@
 //! `REDIS_URL` is the URL of Redis (by default `redis://127.0.0.1/`), and `RULES` the path of the rules file. With
 //! `RULES_SET`, all instances follow the rule set of this name in Redis, and the page of any instance changes the rules
 //! of all instances. The file applies until the first version of the rule set is read. Without `RULES_SET`, the rules
-//! belong to this process. Without `ADMIN_TOKEN`, there are no admin routes. `PORT` sets the port; 0 selects a free
-//! one.
+//! belong to this process. Without `ADMIN_TOKEN`, there are no admin routes and no metrics. `PORT` sets the port; 0
+//! selects a free one.
 
 mod admin;
 pub(crate) mod blocks;
@@ -162,8 +162,7 @@ pub(crate) async fn app(settings: Settings, prometheus: PrometheusHandle) -> Res
     }
     Ok(service
         .merge(page::router(admin.token.is_some()))
-        .nest("/admin", admin::router(admin)?)
-        .route("/metrics", get(async move || prometheus.render())))
+        .merge(admin::router(admin, prometheus)?))
 }
 
 /// The plans of users, and the contracts with individual quotas, shared by all instances with the same Redis.

@@ -1,8 +1,9 @@
 //! Telemetry for operators: events and span fields (feature `tracing`), and metrics (feature `metrics`).
 //!
 //! This module only contains documentation. Events, spans and metrics contain names of scopes, tiers and policies from
-//! your configuration, and no caller or request data: no keys, addresses, paths or header values. The only exception is
-//! the [explanation](crate::RateLimitLayer::explain) of a request.
+//! your configuration, including [hidden](crate::QuotaPolicy::hidden) policies, so show them only to operators. They
+//! contain no caller or request data: no keys, addresses, paths or header values. The only exception is the
+//! [explanation](crate::RateLimitLayer::explain) of a request.
 //!
 //! # Metrics
 //!

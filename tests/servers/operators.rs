@@ -71,6 +71,9 @@ fn hastened(rules: &str) -> String {
         .replace("> 1000 and", "> 10 and")
 }
 
+/// The token of administrators in the configuration of Prometheus, without which `platform` shows no metrics.
+const TOKEN: &str = "secret";
+
 /// Ends with the test.
 struct Process(Child);
 
@@ -85,7 +88,7 @@ impl Drop for Process {
 fn start_program(name: &str, redis: &RedisServer) -> (Process, String) {
     let folder = env::var_os("PROGRAMS").expect("PROGRAMS is the folder of the built programs: run `make ops-test`");
     let process = Command::new(PathBuf::from(folder).join(name))
-        .envs([("PORT", "0"), ("REDIS_URL", &redis.url())])
+        .envs([("PORT", "0"), ("REDIS_URL", &redis.url()), ("ADMIN_TOKEN", TOKEN)])
         .stdout(Stdio::piped())
         .spawn();
     let mut process = Process(process.unwrap());
@@ -112,6 +115,7 @@ impl Prometheus {
         let targets = format!("- {}", targets.join("\n          - "));
         let configuration = read("ops/prometheus/prometheus.yml").replace("15s", "1s");
         assert!(configuration.contains("- 127.0.0.1:3000"));
+        assert!(configuration.contains(&format!("credentials: {TOKEN}\n")));
         let configuration = configuration.replace("- 127.0.0.1:3000", &targets);
         fs::write(folder.join("prometheus.yml"), configuration).unwrap();
         fs::write(folder.join("alerts.yml"), hastened(&read("ops/prometheus/alerts.yml"))).unwrap();

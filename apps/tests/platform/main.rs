@@ -174,7 +174,7 @@ impl Platform {
     }
 
     async fn page(&self) -> String {
-        self.get("/metrics", "prometheus").await.body
+        self.admin(Method::GET, "/metrics", "").await.body
     }
 
     /// Returns the status and the limits of a user, as shown to an administrator.
@@ -404,6 +404,7 @@ async fn without_the_token_there_are_no_administrators() {
         (Method::DELETE, "/admin/block"),
         (Method::PUT, "/admin/rules"),
         (Method::GET, "/admin/nothing"),
+        (Method::GET, "/metrics"),
     ] {
         for platform in [&platform, &without, &empty] {
             for told in [

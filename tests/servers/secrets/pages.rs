@@ -151,7 +151,8 @@ async fn the_pages_of_operators_show_callers_without_their_credentials() {
     open_all(&app, &secrets).await;
     server.kill();
     open_all(&app, &secrets).await;
-    let (_, metrics) = answer(&app, "GET", "/metrics", AUTHORIZATION, "").await;
+    let (status, metrics) = answer(&app, "GET", "/metrics", ADMIN_TOKEN, "").await;
+    assert_eq!(status, StatusCode::OK);
     for secrets in [&secrets[..], &callers()] {
         assert_hidden(secrets, "the page for Prometheus", &metrics);
         watch.assert_hidden(secrets);
