@@ -28,7 +28,7 @@ pub use self::{
 pub(crate) use self::{
     answer::{ChargeRejections, Read, Reads},
     costs::{Costs, UnitCosts},
-    outcome::Cached,
+    outcome::{Cached, retry_seconds, whole_seconds},
     plan::{Mode, PartPlan},
     settlement::PartSettlement,
 };

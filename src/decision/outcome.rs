@@ -534,6 +534,36 @@ impl Decision {
         }
     }
 
+    /// Returns [`retry_after`](Self::retry_after) in whole seconds, rounded up, and at least 1.
+    ///
+    /// `Retry-After` has this value, unless [`ResponseFields`](crate::ResponseFields) lengthens it. Use it for a wait in
+    /// a body or a message: clients that wait for [`Duration::as_secs`], which rounds down, retry too early.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tower_quota::{
+    ///     Limiter, MemoryStore, QuotaPolicy,
+    ///     clock::{Clock, Timestamp},
+    /// };
+    ///
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// let clock = Clock::manual(Timestamp::from_micros(0));
+    /// let limiter = Limiter::builder(MemoryStore::builder().clock(clock.clone()).build()?)
+    ///     .scope("mails")
+    ///     .policy(QuotaPolicy::per_minute("minute", 30).with_burst_capacity(1))
+    ///     .build()?;
+    /// limiter.check("alice").await;
+    /// clock.advance(Duration::from_millis(200));
+    /// let rejected = limiter.check("alice").await;
+    /// assert_eq!(rejected.retry_after(), Some(Duration::from_millis(1_800)));
+    /// assert_eq!(rejected.retry_after_secs(), Some(2));
+    /// # Ok::<_, tower_quota::ConfigError>(())
+    /// # }).unwrap();
+    /// ```
+    pub fn retry_after_secs(&self) -> Option<u64> {
+        self.retry_after().map(retry_seconds)
+    }
+
     fn wait(&self) -> Option<Duration> {
         match (self.outcome, &self.source) {
             (Outcome::FailedClosed, _) => return Some(Duration::from_secs(1)),
@@ -544,6 +574,16 @@ impl Decision {
             .map(|allowance| allowance.retry_after())
             .reduce(|a, b| Some(a?.max(b?)))?
     }
+}
+
+/// The wait in whole seconds, as written in `Retry-After`.
+pub(crate) fn retry_seconds(wait: Duration) -> u64 {
+    whole_seconds(wait).max(1)
+}
+
+/// Rounds up.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
 
 impl fmt::Debug for Decision {

@@ -11,7 +11,7 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     ConfigErrorKind, Decision, FailureMode, Limiter, LimiterBuilder, MemoryStore, MissingKey, Outcome, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, StoreErrorKind, Tiers,
+    RateLimitLayer, RateLimitLayerBuilder, ResponseFields, StoreErrorKind, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
 };
@@ -256,6 +256,39 @@ async fn a_custom_response_keeps_the_fields_and_the_wait() {
     assert_eq!(rejected.field("ratelimit-policy"), r#""minute";q=1;w=60"#);
     assert_eq!(rejected.field("retry-after"), "60");
     assert_eq!(rejected.outcome(), Outcome::Rejected);
+}
+
+/// A client that waits for the seconds in a body must not come back too early.
+#[tokio::test]
+async fn the_seconds_of_a_rejection_are_those_of_its_field() {
+    for (passed, seconds) in [(0, "2"), (1, "2"), (200_000, "2"), (1_000_000, "1"), (1_999_999, "1")] {
+        for lengthened in [false, true] {
+            let (clock, store) = manual_store();
+            let fields = ResponseFields::draft11();
+            let fields = match lengthened {
+                true => fields.with_jitter(Duration::from_secs(3_600)),
+                false => fields,
+            };
+            let layer = builder(store)
+                .policy(QuotaPolicy::per_minute("minute", 30).with_burst_capacity(1))
+                .response_fields(fields)
+                .respond_with(|rejection| {
+                    let own = rejection.decision().retry_after_secs().unwrap();
+                    let told = rejection.retry_after_secs().unwrap();
+                    Response::new(format!("{own} {told}").into())
+                })
+                .build()
+                .unwrap();
+            send(&layer, request("alice")).await;
+            clock.advance(Duration::from_micros(passed));
+            let rejected = send(&layer, request("alice")).await;
+            let told = rejected.field("retry-after");
+            assert_eq!(rejected.body(), &format!("{seconds} {told}"), "{passed}");
+            assert!(lengthened || told == seconds, "{passed}: {told}");
+            let decision = rejected.decision().retry_after_secs();
+            assert_eq!(decision.map(|decision| decision.to_string()).as_deref(), Some(seconds));
+        }
+    }
 }
 
 /// G8: an application may send a client away for longer than its quota would, in seconds or until a date.

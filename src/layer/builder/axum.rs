@@ -25,7 +25,7 @@ impl RateLimitLayerBuilder {
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Rejection, key};
     ///
     /// fn slow_down(rejection: &Rejection<'_>) -> impl IntoResponse + use<> {
-    ///     let seconds = rejection.retry_after().map_or(0.0, |wait| wait.as_secs_f64().ceil());
+    ///     let seconds = rejection.retry_after_secs().unwrap_or_default();
     ///     (rejection.status(), Html(format!("<p>Retry in {seconds} seconds.")))
     /// }
     ///

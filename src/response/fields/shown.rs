@@ -4,7 +4,7 @@ use std::{cmp::Reverse, time::Duration};
 
 use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
-    decision::{Allowance, Decision},
+    decision::{Allowance, Decision, retry_seconds, whole_seconds},
     fields::ReportedLimit,
     policy::{QuotaPolicy, QuotaUnit},
 };
@@ -128,7 +128,7 @@ impl ResponseFields {
 
     /// Returns the seconds for `Retry-After`: at least the time of each violated policy.
     pub(super) fn rejection_seconds(&self, decision: &Decision, wait: Duration, jitter: u64) -> u64 {
-        let wait = whole_seconds(wait).max(1).saturating_add(jitter);
+        let wait = retry_seconds(wait).saturating_add(jitter);
         let violated = self.all_shown(decision, jitter).filter(|shown| shown.is_violated);
         violated.filter_map(|shown| shown.reset).fold(wait, u64::max)
     }
@@ -148,8 +148,4 @@ impl ResponseFields {
     pub(super) fn is_low(&self, decision: &Decision) -> bool {
         self.all_shown(decision, 0).any(|shown| shown.is_at_most(10))
     }
-}
-
-pub(super) fn whole_seconds(wait: Duration) -> u64 {
-    wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }

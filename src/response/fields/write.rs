@@ -2,13 +2,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
 
-use super::{
-    ResponseFields,
-    shown::{Shown, whole_seconds},
-};
+use super::{ResponseFields, shown::Shown};
 use crate::{
     clock::Clock,
-    decision::{Decision, Outcome},
+    decision::{Decision, Outcome, retry_seconds, whole_seconds},
     fields::{EXPOSED, LimitReport, MAX_INTEGER, Prepared, ReportedLimit, RetryAfter},
     policy::QuotaPolicy,
     sync::random,
@@ -132,7 +129,7 @@ impl ResponseFields {
 
     fn wait_shown(&self, decision: &Decision, exact: Duration, jitter: u64) -> (Duration, u64) {
         let told = self.rejection_seconds(decision, exact, jitter);
-        let is_exact = whole_seconds(exact).max(1) == told;
+        let is_exact = retry_seconds(exact) == told;
         (if is_exact { exact } else { Duration::from_secs(told) }, told)
     }
 }

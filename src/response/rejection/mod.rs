@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
 use self::notice::{Notice, ProblemType, Violation};
-use crate::decision::{Decision, Outcome};
+use crate::decision::{Decision, Outcome, retry_seconds};
 
 /// A rejected request, for custom responses.
 ///
@@ -31,7 +31,7 @@ use crate::decision::{Decision, Outcome};
 ///         }
 ///         let path = rejection.request().uri.path();
 ///         let exceeded: Vec<_> = rejection.violated_policies().collect();
-///         let seconds = rejection.retry_after().map_or(0, |wait| wait.as_secs_f64().ceil() as u64);
+///         let seconds = rejection.retry_after_secs().unwrap_or_default();
 ///         let text = format!("{path}: {exceeded:?} exceeded, retry in {seconds} s");
 ///         let mut response = Response::new(text.into());
 ///         *response.status_mut() = rejection.status();
@@ -151,6 +151,14 @@ impl<'a> Rejection<'a> {
     /// lengthens reported waits. `None` if an identical request is never admitted, or if the rejection has no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait
+    }
+
+    /// Returns [`retry_after`](Self::retry_after) in whole seconds: the number that the layer writes in `Retry-After`.
+    ///
+    /// Rounded up, and at least 1. Use it in a body: clients that wait for [`Duration::as_secs`], which rounds down,
+    /// retry too early.
+    pub fn retry_after_secs(&self) -> Option<u64> {
+        self.wait.map(retry_seconds)
     }
 
     /// Returns the names of the policies that are reported to the client in `violated-policies`.
