@@ -16,7 +16,7 @@ macro_rules! catalog {
 catalog! {
     describe_counter in Count {
         CONNECTION_FAILURES "tower_quota_connection_failures_total" "Connections to Redis that could not be opened";
-        DECISIONS "tower_quota_decisions_total" "Requests, by outcome";
+        DECISIONS "tower_quota_decisions_total" "Decisions, by outcome";
         REJECTION_CACHE_HITS "tower_quota_rejection_cache_hits_total" "Requests rejected without a store call";
         EVICTIONS "tower_quota_evictions_total" "Partitions evicted by a full memory store";
         FAILED "tower_quota_failed_total" "Requests undecided by any store, by failure mode";
@@ -26,7 +26,7 @@ catalog! {
             "Prefetched batches whose call missed the deadline or failed, by result";
         NEW_PARTITIONS "tower_quota_new_partitions_total" "Charges to partitions without state in a remote store";
         NEVER_FITS "tower_quota_never_fits_total" "Requests whose cost exceeds the capacity of a policy";
-        REFUNDS "tower_quota_refunds_total" "Refunds through the admin handle, by result";
+        REFUNDS "tower_quota_refunds_total" "Refunds of callers that did not fail, by result";
         SERVER_EVICTIONS "tower_quota_server_evictions_total"
             "Keys evicted by Redis servers, including those of other programs";
         OVER_QUOTA "tower_quota_over_quota_total" "Requests admitted above a quota, within its overage";

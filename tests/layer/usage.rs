@@ -652,7 +652,7 @@ async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
 
 /// A refund of requests restores no tokens, and a refund of tokens restores no requests.
 #[tokio::test]
-async fn the_admin_handle_gives_back_what_was_said_of_each_unit() {
+async fn a_refund_of_a_caller_gives_back_what_was_said_of_each_unit() {
     let scene = scene();
     let layer = estimated(&scene, 600);
     let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
@@ -691,7 +691,7 @@ async fn the_admin_handle_gives_back_what_was_said_of_each_unit() {
 }
 
 #[tokio::test]
-async fn the_admin_handle_forecasts_tokens_beside_requests() {
+async fn a_peek_forecasts_tokens_beside_requests() {
     let scene = scene();
     let layer = estimated(&scene, 9_999);
     drop(layer.layer(service_fn(hello)).oneshot(request()).await.unwrap());

@@ -133,7 +133,7 @@ async fn the_page_of_the_example_shows_what_was_decided() {
         "# TYPE tower_quota_decisions_total counter",
         "# TYPE tower_quota_store_seconds histogram",
         "# TYPE tower_quota_circuit_open gauge",
-        "# HELP tower_quota_decisions_total Requests, by outcome",
+        "# HELP tower_quota_decisions_total Decisions, by outcome",
     ] {
         assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
     }
@@ -624,20 +624,22 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
 }
 
 #[tokio::test]
-async fn refunds_through_the_admin_handle_are_counted_by_what_became_of_them() {
+async fn refunds_of_callers_are_counted_by_what_became_of_them() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let layer = nine_a_day();
     send(&layer, request("alice")).await;
-    let (admin, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
+    let (limiter, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
     let refund = Refund::new(1, ChargeTime::Now).with_id("job 1");
     for refund in [&refund, &refund, &refund, &Refund::new(0, ChargeTime::Now)] {
-        admin.caller(&alice).refund(refund).await.unwrap();
+        limiter.caller(&alice).refund(refund).await.unwrap();
     }
     for (outcome, number) in [("refunded", 1.0), ("duplicate", 2.0), ("not_applicable", 1.0)] {
         let series = format!(r#"tower_quota_refunds_total{{scope="test",outcome="{outcome}"}}"#);
         assert_eq!(value(&page.render(), &series), number, "{outcome}");
     }
+    let help = "# HELP tower_quota_refunds_total Refunds of callers that did not fail, by result\n";
+    assert!(page.render().contains(help));
 }
 
 #[tokio::test(start_paused = true)]
