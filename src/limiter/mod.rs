@@ -231,8 +231,8 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if calls are still in progress after `timeout`, and
-    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements were lost since the last flush. The message
-    /// contains their number.
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements were lost. The message contains their
+    /// number.
     pub async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
         self.0.guard.flush(timeout).await
     }

@@ -280,8 +280,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// # Errors
     ///
     /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still pending after `timeout`, and
-    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush. The message
-    /// contains both numbers. Without a Tokio runtime, the call does not wait.
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush that did not
+    /// time out. The message contains both numbers. Without a Tokio runtime, the call does not wait.
     #[must_use = "a store is flushed when the future is polled"]
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {
         let _ = timeout;

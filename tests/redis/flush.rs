@@ -1,6 +1,6 @@
 //! The end of a process: what it owes its callers arrives before, or is reported.
 
-use std::{convert::Infallible, iter, sync::Arc, time::Duration};
+use std::{convert::Infallible, iter, sync::Arc, thread, time::Duration};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, future::join_all};
@@ -15,8 +15,8 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Algorithm, Limiter, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
-    RedisStoreBuilder, Store, StoreErrorKind,
+    ActualCost, Algorithm, Limiter, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
+    RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Scope, Settlement, Store, StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
 };
@@ -198,6 +198,37 @@ async fn a_flush_after_redis_was_killed_reports_the_number_of_lost_settlements_o
     let expected = "store unavailable: settlements in progress: 0, lost since the last flush: 400";
     assert_eq!(error.to_string(), expected);
     layer.limiter().flush(HANG).await.unwrap();
+}
+
+/// Without a runtime, a settlement of a store that has sent nothing yet is lost at once.
+fn lose_a_settlement(store: &RedisStore) {
+    thread::scope(|scope| scope.spawn(|| drop(store.settle(settlement()))).join().unwrap());
+}
+
+fn settlement() -> Settlement {
+    let policies = PolicySet::new([QuotaPolicy::per_day("daily", QUOTA)]).unwrap();
+    let caller = Scope::new("flush").partition(&PartitionKey::new("caller", "1"));
+    let decision = MemoryStore::new().decide(Plan::new(policies, caller, 1)).now_or_never();
+    Settlement::refund_all(&decision.unwrap().unwrap())
+}
+
+#[tokio::test]
+async fn a_flush_that_times_out_keeps_the_number_of_lost_settlements_for_the_next_one() {
+    let server = RedisServer::start();
+    let store = build(RedisStore::builder(server.url()), "flush");
+    lose_a_settlement(&store);
+    server.pause();
+    drop(store.settle(settlement()));
+    for _ in 0..2 {
+        let error = store.flush(Duration::from_millis(20)).await.unwrap_err();
+        let expected = "store timed out: settlements in progress: 1, lost since the last flush: 1";
+        assert_eq!(error.to_string(), expected);
+    }
+    server.resume();
+    let error = store.flush(HANG).await.unwrap_err();
+    let expected = "store unavailable: settlements in progress: 0, lost since the last flush: 1";
+    assert_eq!(error.to_string(), expected);
+    store.flush(HANG).await.unwrap();
 }
 
 #[test]

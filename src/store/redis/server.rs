@@ -23,7 +23,7 @@ pub(super) struct Server {
     /// True while leases are renewed.
     pub(super) renewing: watch::Sender<bool>,
     /// Has a receiver for each pending settlement. The value is the number of settlements that were lost since the last
-    /// flush.
+    /// flush that completed.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,
     /// The time in microseconds until which decisions do not share calls.

@@ -88,11 +88,13 @@ impl Engine {
             self.start();
         }
         let is_over = last_turn::ends_within(timeout, settling.closed()).await;
-        let lost = settling.send_replace(0);
-        let (kind, left) = match is_over {
-            true if lost == 0 => return Ok(()),
-            true => (StoreErrorKind::Unavailable, 0),
-            false => (StoreErrorKind::TimedOut, settling.receiver_count()),
+        let (kind, left, lost) = match is_over {
+            true => match settling.send_replace(0) {
+                0 => return Ok(()),
+                lost => (StoreErrorKind::Unavailable, 0, lost),
+            },
+            // Kept for the next flush, whose success must not hide the loss.
+            false => (StoreErrorKind::TimedOut, settling.receiver_count(), *settling.borrow()),
         };
         let message = format!("settlements in progress: {left}, lost since the last flush: {lost}");
         Err(StoreError::new(kind, message))
