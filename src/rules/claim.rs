@@ -137,7 +137,7 @@ impl RulesHandle {
     ///
     /// Returns [`ConfigErrorKind::Claim`] if another source has claimed the rules of this limiter.
     pub fn claim(&self) -> Result<RulesClaim, ConfigError> {
-        let _changing = self.0.changing.lock();
+        let _changing = self.0.begin_change();
         if self.0.active.load().claim.is_some() {
             let message = format!("scope {:?}: rules are already claimed by another source", self.scope());
             return Err(ConfigError::new(ConfigErrorKind::Claim, message));
@@ -156,7 +156,7 @@ impl RulesHandle {
     /// has not applied any rules, the rules from before the override take effect. Without a claim, the rules do not
     /// change, and disabled limits are enabled.
     pub fn clear_overrides(&self) {
-        let _changing = self.0.changing.lock();
+        let _changing = self.0.begin_change();
         self.0.change(|active| {
             active.switch.release();
             if let Some(rules) = active.claim.as_mut().and_then(|claim| claim.overridden.take()) {
@@ -189,7 +189,7 @@ impl RulesClaim {
     /// rules.
     pub fn apply(&self, update: RulesUpdate) -> Result<(), ConfigError> {
         let policies = &self.0.0;
-        let _changing = policies.changing.lock();
+        let _changing = policies.begin_change();
         let current = self.0.sets(update.rules)?;
         let candidate = update.rollout.map(|(percent, partitions, rules)| {
             let candidate = self.0.candidate(percent, &partitions, rules);
@@ -222,7 +222,7 @@ impl RulesClaim {
 
 impl Drop for RulesClaim {
     fn drop(&mut self) {
-        let _changing = self.0.0.changing.lock();
+        let _changing = self.0.0.begin_change();
         self.0.0.change(|active| {
             active.claim = None;
             active.switch.turn_by_claim(true);

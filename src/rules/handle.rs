@@ -77,7 +77,7 @@ impl RulesHandle {
     /// Returns an error if the rules are not valid, as for [`build`](crate::RateLimitLayerBuilder::build), or if they
     /// have tiers but a layer was built without [`Tiers`](crate::Tiers), so that the tier of its requests is unknown.
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
-        let _changing = self.0.changing.lock();
+        let _changing = self.0.begin_change();
         let rules = AppliedRules {
             current: self.sets(rules)?,
             candidate: None,
@@ -99,7 +99,7 @@ impl RulesHandle {
     ///
     /// Returns the errors of [`replace`](Self::replace), and an error if `percent` is above 100.
     pub fn roll_out(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
-        let _changing = self.0.changing.lock();
+        let _changing = self.0.begin_change();
         let candidate = Some(self.candidate(percent, &[], rules)?);
         self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {

@@ -1,12 +1,12 @@
 use std::{
     fmt,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, MutexGuard, atomic::AtomicBool},
     time::Duration,
 };
 
 use arc_swap::ArcSwap;
 
-use super::{active::Active, set::QuotaSet};
+use super::{active::Active, config::LayerView, set::QuotaSet};
 use crate::{partition::PartitionId, policy::Policy, sync::mutex::Mutex, telemetry::SwitchMeter};
 
 /// The rules of a limiter, which can be replaced while requests are in progress.
@@ -17,12 +17,30 @@ pub(crate) struct Policies {
     /// Set if the rules were loaded as data. Such rules need not use every key and unit of the program.
     pub(super) has_data: AtomicBool,
     pub(super) active: ArcSwap<Active>,
-    /// Locked from validation until rules take effect, because a layer added in between would invalidate the check.
+    /// See [`begin_change`](Self::begin_change).
     pub(super) changing: Mutex<()>,
     pub(super) switch_meter: SwitchMeter,
 }
 
+/// Held from validation until rules take effect, because a layer added in between would invalidate the check.
+///
+/// Also holds all layers, and drops them after the lock: closures of a layer may own a claim of these rules, which takes
+/// the lock when it is dropped.
+pub(super) struct Changing<'a> {
+    /// The first field, which is dropped first.
+    _lock: MutexGuard<'a, ()>,
+    _layers: Vec<Arc<LayerView>>,
+}
+
 impl Policies {
+    pub(super) fn begin_change(&self) -> Changing<'_> {
+        let lock = self.changing.lock();
+        Changing {
+            _layers: self.active.load().config.layers().collect(),
+            _lock: lock,
+        }
+    }
+
     /// Repeats `change` if another change interferes, so that no change is lost.
     pub(super) fn change(&self, mut change: impl FnMut(&mut Active)) {
         self.active.rcu(|active| {

@@ -29,8 +29,10 @@ impl Policies {
     /// Adds a layer if it is compatible with the current rules. While an override is active, the layer must also be
     /// compatible with the rules of the source.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
-        let _changing = self.changing.lock();
-        let (active, view) = (self.active.load_full(), Arc::new(view));
+        // Dropped after the lock if it is rejected, as by `Changing`.
+        let view = Arc::new(view);
+        let _changing = self.begin_change();
+        let active = self.active.load_full();
         let mut config = RulesConfig::clone(&active.config);
         let gone = config.views.iter().position(|view| view.strong_count() == 0);
         let position = gone.unwrap_or(config.views.len());

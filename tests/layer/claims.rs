@@ -1,13 +1,21 @@
 //! Rules from a source outside of the program, on `RulesHandle::claim` alone.
 
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+};
+
 use tokio::{sync::watch, task::JoinHandle};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, ConfigError, ConfigErrorKind, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, Rules,
-    RulesClaim, RulesHandle, RulesUpdate, Scope, Tiers, key,
+    Algorithm, ConfigError, ConfigErrorKind, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer,
+    ResponseFields, Rules, RulesClaim, RulesHandle, RulesUpdate, Scope, Tiers, key,
 };
 
-use crate::{everybody, hello, request};
+use crate::{everybody, hello, request, rules::without_hanging};
 
 /// Keeps the rules of a limiter in sync with a channel until its sender is dropped, as a source in etcd or a ConfigMap
 /// does. Invalid texts leave the last valid rules active.
@@ -200,6 +208,51 @@ async fn shown(layer: &RateLimitLayer) -> Option<String> {
     let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
     let field = response.headers().get("ratelimit-policy")?;
     Some(field.to_str().unwrap().to_owned())
+}
+
+/// The layer dropped its closures while the rules were locked, and the claim waited for the lock of its own thread.
+#[test]
+fn a_layer_that_does_not_fit_the_rules_releases_the_claim_of_its_closures() {
+    let limiter = limiter(1);
+    let claim = limiter.rules().claim().unwrap();
+    let fields = ResponseFields::draft11().map_remaining(move |allowance| match claim.is_overridden() {
+        true => 0,
+        false => allowance.remaining(),
+    });
+    let layer = RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
+    let layer = layer.response_fields(fields).cost(2);
+    let error = without_hanging(move || layer.build().unwrap_err());
+    assert_eq!(error.kind(), ConfigErrorKind::Cost);
+    assert!(limiter.rules().claim().is_ok());
+}
+
+/// Each change holds the layers for a moment, and may be the last that does.
+#[test]
+fn layers_whose_closures_hold_a_claim_can_be_dropped_while_the_rules_change() {
+    let (limiter, is_over) = (limiter(1), Arc::new(AtomicBool::new(false)));
+    let changes = {
+        let (handle, is_over) = (limiter.rules(), Arc::clone(&is_over));
+        thread::spawn(move || {
+            while !is_over.load(Ordering::Relaxed) {
+                handle.replace(rules(1)).unwrap();
+            }
+        })
+    };
+    let drops = move || {
+        for _ in 0..2_000 {
+            let claim = limiter.rules().claim().unwrap();
+            let fields = ResponseFields::draft11().with_extra_fields(move |_, _| assert!(!claim.is_overridden()));
+            let layer = RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
+            drop(layer.response_fields(fields).build().unwrap());
+            // A change may hold the layer for another moment.
+            while limiter.rules().claim().is_err() {
+                thread::yield_now();
+            }
+        }
+    };
+    without_hanging(drops);
+    is_over.store(true, Ordering::Relaxed);
+    changes.join().unwrap();
 }
 
 /// Otherwise, the end of the override would activate rules that the layer cannot enforce.

@@ -896,7 +896,7 @@ impl<'de> serde::Deserializer<'de> for Part {
 }
 
 /// Fails if `work` hangs, as it would with work that grows with the square of these inputs.
-fn without_hanging<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub(crate) fn without_hanging<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || sender.send(work()));
     receiver.recv_timeout(HANG).expect("the work hangs")
