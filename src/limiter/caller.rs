@@ -15,7 +15,7 @@ use crate::{
     partition::{PartitionId, PartitionKey, ToPartitionKey},
     policy::{CallerQuotas, MAX_UNITS, Policy, QuotaUnit, UnitName},
     rules::{Policies, QuotaSet, Selection},
-    sync::sleep::sleep,
+    sync::{random, sleep::sleep},
 };
 
 /// A caller of a [`Limiter`](crate::Limiter): its keys, tier and cost.
@@ -183,6 +183,9 @@ impl Caller {
 
     /// Waits up to `at_most` until the caller is admitted, retrying after the wait of each rejection.
     ///
+    /// Each wait is longer by a random part, up to a tenth, so that waiting tasks and instances do not all retry at the
+    /// same time. `at_most` is never exceeded.
+    ///
     /// Returns at once if the rejection has no retry time, or if its retry time is too late. Retries once a second
     /// while all slots are occupied, or while the store is unavailable and the limiter [fails
     /// closed](crate::FailureMode::Closed), so `Duration::MAX` waits for the store indefinitely. If the future is
@@ -223,8 +226,9 @@ impl Caller {
                 Ok(permit) => return Ok(permit),
                 Err(rejected) => rejected,
             };
+            let left = at_most.saturating_sub(begun.elapsed());
             match rejected.retry_after() {
-                Some(wait) if wait <= at_most.saturating_sub(begun.elapsed()) => sleep(wait).await,
+                Some(wait) if wait <= left => sleep(lengthened(wait).min(left)).await,
                 _ => return Err(rejected),
             }
         }
@@ -412,4 +416,9 @@ impl fmt::Debug for Caller {
             .field("cost", &self.cost)
             .finish_non_exhaustive()
     }
+}
+
+/// Adds up to a tenth. A retry before the end of `wait` would be rejected.
+fn lengthened(wait: Duration) -> Duration {
+    wait.saturating_add((wait / 10).mul_f64(f64::from(random::number()) / f64::from(u32::MAX)))
 }

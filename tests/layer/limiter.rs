@@ -1,5 +1,6 @@
 //! Checks outside HTTP: checks decide as the layer does, and permits hold what was charged.
 
+use futures_util::future::join_all;
 use proptest::prelude::*;
 use test_kit::RemoteStore;
 use tokio_test::{assert_pending, assert_ready, task};
@@ -361,6 +362,37 @@ async fn a_check_on_a_silent_store_is_decided_at_the_deadline_by_the_failure_mod
         let permit = limiter.caller("alice").hold().await;
         assert_eq!(permit.is_ok(), mode == FailureMode::Open);
     }
+}
+
+/// How long each of 100 tasks waits that are all rejected for the next hour.
+async fn waits(at_most: Duration) -> Vec<Duration> {
+    let clock = Clock::tokio();
+    let limiter = Limiter::builder(memory(&clock)).scope("layer").clock(clock);
+    let limiter = limiter.policy(QuotaPolicy::per_hour("hour", 1)).build().unwrap();
+    let caller = limiter.caller("alice");
+    drop(held(&caller).await);
+    let begun = tokio::time::Instant::now();
+    let waits = (0..100).map(|_| async {
+        // One is admitted, and the others return, because the next hour is too late for them.
+        drop(caller.wait(at_most).await);
+        begun.elapsed()
+    });
+    join_all(waits).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_wait_for_the_same_moment_retry_after_it_and_not_together() {
+    let hour = Duration::from_secs(3_600);
+    let mut together = waits(2 * hour - Duration::from_secs(1)).await;
+    // Timers are exact to a millisecond.
+    let expected = hour..=hour + hour / 10 + Duration::from_millis(1);
+    assert!(together.iter().all(|wait| expected.contains(wait)), "{together:?}");
+    together.sort_unstable();
+    together.dedup();
+    assert!(together.len() > 50, "{together:?}");
+
+    assert_eq!(waits(hour).await, [hour; 100], "no longer than at most");
+    assert_eq!(waits(hour - Duration::from_micros(1)).await, [Duration::ZERO; 100]);
 }
 
 #[tokio::test(start_paused = true)]
