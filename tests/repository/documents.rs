@@ -268,6 +268,42 @@ fn conditional_compilation_stays_at_the_edges() {
 }
 
 #[test]
+fn the_dependencies_of_all_published_packages_are_checked_before_a_release() {
+    let script = read("scripts/release-check");
+    let checks: Vec<_> = script
+        .lines()
+        .filter(|line| line.contains("\"$deny\" ") && line.contains(" check "))
+        .collect();
+    assert_eq!(checks.len(), 2, "{checks:#?}");
+    assert!(
+        checks.iter().all(|check| check.contains(" --workspace ")),
+        "{checks:#?}"
+    );
+
+    let list = |list: &str| -> Vec<String> {
+        let items = list.trim_matches(['[', ']']).split(", ");
+        items.map(|item| item.trim_matches('"').to_owned()).collect()
+    };
+    let workspace = section("Cargo.toml", "workspace");
+    let (_, members) = workspace.iter().find(|(name, _)| name == "members").unwrap();
+    // The packages in `crates` are published.
+    let others = list(members).into_iter().filter(|member| member != "crates/*");
+    let unpublished: BTreeSet<_> = others
+        .map(|member| {
+            let manifest = section(&format!("{member}/Cargo.toml"), "package");
+            assert!(
+                manifest.contains(&("publish".to_owned(), "false".to_owned())),
+                "{member}"
+            );
+            manifest[0].1.trim_matches('"').to_owned()
+        })
+        .collect();
+    let graph = section("deny.toml", "graph");
+    let (_, excluded) = graph.iter().find(|(name, _)| name == "exclude").unwrap();
+    assert_eq!(list(excluded).into_iter().collect::<BTreeSet<_>>(), unpublished);
+}
+
+#[test]
 fn continuous_integration_runs_what_a_developer_runs() {
     let (run, workflow) = (read(".ci/run"), read(".github/workflows/ci.yml"));
     for step in ["test", "browser-test", "ops-test", "release-check"] {
