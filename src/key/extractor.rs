@@ -85,7 +85,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
         false
     }
 
-    /// Records misconfigurations that a request reveals. Called only for the first requests of a layer.
+    /// Records misconfigurations that a request reveals. Called only for the requests that a layer checks.
     #[doc(hidden)]
     fn diagnose(&self, _: &Parts, _: &mut Diagnostics) {}
 

@@ -175,7 +175,7 @@ impl Limits {
         (selection, name)
     }
 
-    /// Checks the first requests for layers in the wrong order, and for misconfigured client addresses in the
+    /// Checks some requests for layers in the wrong order, and for misconfigured client addresses in the
     /// screening. Keys are checked when they are extracted.
     #[inline]
     pub(super) fn watch(&self, request: &mut Parts) {
@@ -204,7 +204,7 @@ impl Limits {
         if !decision.outcome().is_admitted() {
             return Admission::Reject(self.reject(decision, &selection, request));
         }
-        if self.log.is_watching() {
+        if self.log.is_watching_at(&decision) {
             self.check_first_tier(request);
         }
         self.admit(decision, selection.set, request)

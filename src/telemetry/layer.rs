@@ -156,6 +156,12 @@ impl LayerTelemetry {
         self.watch.is_on()
     }
 
+    /// Like [`is_watching`](Self::is_watching), and resumes the checks if it is time.
+    #[inline]
+    pub(crate) fn is_watching_at(&self, decision: &Decision) -> bool {
+        self.watch.is_on_at(decision.now())
+    }
+
     /// Checks a request. `was_here` is true if the request has already passed through a layer with the same limits.
     pub(crate) fn watched(&self, scope: &str, was_here: bool) {
         if was_here && self.told.is_first(Mistake::LayerTwice) {
@@ -167,13 +173,12 @@ impl LayerTelemetry {
             );
         }
         let shown = self.watch.next();
-        if shown.has_second_proxy {
+        if shown.has_second_proxy && self.told.is_first(Mistake::SecondProxy) {
             mistake!(
                 SecondProxy,
                 scope = %scope,
-                "most of the first 1000 requests have a private client address that a trusted proxy reported, and \
-                 further forwarded addresses; a second proxy is not trusted, so its clients share a quota: trust it, \
-                 too"
+                "most of 1000 requests have a private client address that a trusted proxy reported, and further \
+                 forwarded addresses; a second proxy is not trusted, so its clients share a quota: trust it, too"
             );
         }
         if shown.has_unread_tiers {

@@ -118,7 +118,8 @@
 //!
 //! A warning about the configuration has the fields `mistake`, with the name of the misconfiguration, and `help`, with
 //! the address of its section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations can only be detected
-//! in requests. A layer checks its first 1,000 requests for them. Later requests only load a flag.
+//! in requests. A layer checks its first 1,000 requests for them, and 1,000 more after each hour. All other requests only
+//! load a number.
 //!
 //! If requests stay undecided for 10 s or more while the circuit is closed, a `WARN` event reports the number of
 //! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store in that

@@ -1,17 +1,21 @@
-//! Checks the first requests of a layer for misconfigurations.
+//! Checks the first requests of a layer for misconfigurations, and some later ones.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
 use super::EVENTS;
-use crate::{mistake::KeyPart, sync::mutex::Mutex};
+use crate::{clock::Timestamp, mistake::KeyPart, sync::mutex::Mutex};
 
-/// Only the first requests are checked, because misconfigurations are permanent. Later requests only load a flag.
+/// Only some requests are checked, because misconfigurations are permanent. All others only load a number.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    is_over: AtomicBool,
+    /// 0 while requests are checked, or else the time in microseconds from which requests are checked again.
+    resumes_at: AtomicU64,
     seen: Mutex<Seen>,
 }
 
@@ -47,6 +51,13 @@ struct SeenPart {
 impl Watch {
     const REQUESTS: u32 = 1_000;
 
+    /// The first requests may come from clients that do not show the problem, such as strangers who connect directly
+    /// instead of through a proxy.
+    const PAUSE: Duration = Duration::from_secs(3_600);
+
+    /// The end of the pause is computed from the time of the next decision.
+    const PAUSED: u64 = 1;
+
     /// A missing part of a key, or unread tiers, are reported if at least this number of requests show the problem.
     const ASKED: u32 = 100;
 
@@ -56,23 +67,48 @@ impl Watch {
 
     #[inline]
     pub(super) fn is_on(&self) -> bool {
-        EVENTS && !self.is_over.load(Ordering::Relaxed)
+        EVENTS && self.resumes_at.load(Ordering::Relaxed) == 0
     }
 
-    /// Counts a request. Returns findings for the last watched request only.
+    /// Returns `true` if requests are checked. `now` is the time of a decision, which costs no look at a clock.
+    #[inline]
+    pub(super) fn is_on_at(&self, now: Option<Timestamp>) -> bool {
+        if !EVENTS {
+            return false;
+        }
+        let resumes_at = self.resumes_at.load(Ordering::Relaxed);
+        if let Some(now) = now
+            && (1..=now.as_micros()).contains(&resumes_at)
+        {
+            self.resume(resumes_at, now);
+        }
+        resumes_at == 0
+    }
+
+    #[cold]
+    fn resume(&self, resumes_at: u64, now: Timestamp) {
+        let next = match resumes_at {
+            Self::PAUSED => now.saturating_add(Self::PAUSE).as_micros(),
+            _ => 0,
+        };
+        self.resumes_at.store(next, Ordering::Relaxed);
+    }
+
+    /// Counts a request. Returns findings for the last request before a pause only.
     pub(super) fn next(&self) -> Shown {
         let mut seen = self.seen.lock();
-        seen.requests += 1;
-        if seen.requests != Self::REQUESTS {
+        seen.requests = seen.requests.wrapping_add(1);
+        if !seen.requests.is_multiple_of(Self::REQUESTS) {
             return Shown::default();
         }
-        self.is_over.store(true, Ordering::Relaxed);
+        self.resumes_at.store(Self::PAUSED, Ordering::Relaxed);
+        let second_proxy = std::mem::take(&mut seen.second_proxy);
         let tiers = std::mem::take(&mut seen.tiers);
         let parts = std::mem::take(&mut seen.parts).into_iter();
         let is_missing = |part: &SeenPart| !part.was_there && part.asked >= Self::ASKED;
         Shown {
             missing: parts.filter(is_missing).map(|part| part.name).collect(),
-            has_second_proxy: seen.second_proxy > Self::REQUESTS / 2,
+            has_second_proxy: second_proxy > Self::REQUESTS / 2,
             has_unread_tiers: tiers.len() >= Self::ASKED as usize
                 && !tiers.iter().any(|tier| tier.load(Ordering::Relaxed)),
         }
@@ -85,7 +121,7 @@ impl Watch {
     /// Records a request that carries the name of a tier, which inner layers may read later.
     pub(super) fn tier(&self, is_read: &Arc<AtomicBool>) {
         let mut seen = self.seen.lock();
-        // Requests may still be in progress after the last watched request.
+        // Like the parts of a key, tiers are only watched in the first requests, some of which may still be in progress.
         if seen.requests < Self::REQUESTS {
             seen.tiers.push(Arc::clone(is_read));
         }
@@ -95,7 +131,12 @@ impl Watch {
         if parts.is_empty() {
             return;
         }
-        let known = &mut self.seen.lock().parts;
+        let mut seen = self.seen.lock();
+        // Later, parts may be missing for a good reason: for an hour in the night, all users may be anonymous.
+        if seen.requests >= Self::REQUESTS {
+            return;
+        }
+        let known = &mut seen.parts;
         for KeyPart { name, is_there } in parts {
             match known.iter_mut().find(|part| part.name == name) {
                 Some(part) => {

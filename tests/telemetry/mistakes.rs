@@ -133,6 +133,41 @@ fn a_stranger_with_a_forwarding_field_does_not_hide_the_proxy_that_is_not_named(
     assert_eq!(lines_of(&layer, || with_field("10.0.0.1")), NOTHING);
 }
 
+/// As many strangers as it takes hide no proxy for longer than an hour.
+#[test]
+fn a_proxy_that_is_not_named_is_told_also_if_the_first_requests_do_not_come_through_it() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let layer = RateLimitLayerBuilder::from(Limiter::builder(store).clock(clock.clone()))
+        .scope("mistakes")
+        .policy(QuotaPolicy::per_hour("hour", 1_000_000))
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+        .build()
+        .unwrap();
+    let through_it = || from("10.0.0.1").header("x-forwarded-for", "203.0.113.9");
+    let strangers = || {
+        lines_through(
+            &[&layer],
+            (0..2_000).map(|_| from("198.51.100.7").header("x-user-id", "7")),
+        )
+    };
+    assert_eq!(strangers(), NOTHING);
+    for (pause, is_told) in [(0, false), (3_599, false), (2, true), (0, false), (7_200, false)] {
+        clock.advance(Duration::from_secs(pause));
+        // The first one only shows that the hour is over.
+        let lines = lines_through(&[&layer], (0..2).map(|_| through_it()));
+        match is_told {
+            true => assert_told(&lines, "proxy-not-named", &["peer=private"]),
+            false => assert_eq!(lines, NOTHING, "{pause}"),
+        }
+        // The next requests end the inspection, and nobody has a user ID: not a mistake of an hour.
+        assert_eq!(
+            lines_through(&[&layer], (0..1_000).map(|_| from("198.51.100.7"))),
+            NOTHING
+        );
+    }
+}
+
 #[test]
 fn a_second_proxy_that_is_not_trusted_is_told_if_most_requests_come_through_it() {
     let requests = |share: usize, list: &'static str| {
