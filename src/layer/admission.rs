@@ -5,7 +5,7 @@ use http::{Response, StatusCode, header, request::Parts};
 
 use super::{
     attribution::Extractors,
-    content::Reader,
+    content::{Reader, announced_bytes},
     cost::RequestCost,
     lingering_close::LingeringClose,
     registry::{PassedLayers, RegisteredLayer},
@@ -327,8 +327,4 @@ impl Limits {
         self.tell(decision, selection.set.as_deref(), times, &mut response);
         response
     }
-}
-
-pub(super) fn announced_bytes(request: &Parts) -> Option<u64> {
-    request.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

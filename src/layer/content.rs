@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Buf;
-use http::Request;
+use http::{Request, header, request::Parts};
 use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 use smallvec::SmallVec;
@@ -195,4 +195,9 @@ impl<B> fmt::Debug for RequestContentBody<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("RequestContentBody")
     }
+}
+
+/// The announced length of the content.
+pub(super) fn announced_bytes(request: &Parts) -> Option<u64> {
+    request.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

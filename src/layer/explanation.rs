@@ -2,7 +2,10 @@ use std::fmt;
 
 use http::request::Parts;
 
-use super::admission::{Limits, TierName, announced_bytes, caller_quotas};
+use super::{
+    admission::{Limits, TierName, caller_quotas},
+    content::announced_bytes,
+};
 use crate::{
     access::{KeyedRequest, Screened},
     decision::{Decision, Outcome, Plan},

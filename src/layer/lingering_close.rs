@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Version, header, request::Parts};
 use http_body::Body;
 use tokio::runtime::Handle;
 
-use super::admission::announced_bytes;
+use super::content::announced_bytes;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     sync::sleep::sleep,

@@ -29,9 +29,9 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, ChargeTime, Direction, FailureMode, Limiter, Measurement, MemoryStore, PartitionKey, Plan, PolicySet,
-    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
-    StoreErrorKind, StoreFuture, Tiers, WeakPermit,
+    Algorithm, ChargeTime, Direction, FailureMode, Limiter, LingeringClose, Measurement, MemoryStore, PartitionKey,
+    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement,
+    Store, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
 };
 use tower_quota_fleet::{
@@ -282,7 +282,13 @@ fn faults_of_requests() -> Vec<(RateLimitLayerBuilder, Request<String>)> {
     let mut upload = request("alice");
     *upload.method_mut() = Method::POST;
     let bytes = day(1_000_000).with_content_bytes(Direction::Request);
+    let unread = memory()
+        .policy(day(1))
+        .lingering_close(LingeringClose::new().max_bodies(0));
+    let mut with_body = request("alice");
+    "content".clone_into(with_body.body_mut());
     vec![
+        (unread, with_body),
         (memory().policy(day(1_000_000)), Request::new(String::new())),
         (builder(RemoteStore::<1>::default()).policy(day(1)), request("alice")),
         (memory().tiers(free("gold", 1)), request("alice")),

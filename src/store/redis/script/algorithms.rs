@@ -3,8 +3,7 @@
 use crate::{
     algorithm::{
         BucketReading, Closed, Concurrency, Counter, Lockout, Reading, Window, calendar::CalendarReading,
-        sliding_counter::Windows,
-        sliding_log::LogReading,
+        sliding_counter::Windows, sliding_log::LogReading,
     },
     decision::settlement::Adjustment,
     policy::Policy,
