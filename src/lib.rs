@@ -176,8 +176,8 @@ pub use self::{
         RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture,
     },
     limiter::{
-        Caller, FailureMode, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit, Refund, RefundOutcome,
-        WeakPermit, WithPermit,
+        Caller, FailureMode, LateCharge, LateChargeOutcome, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit,
+        Refund, RefundOutcome, WeakPermit, WithPermit,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
     policy::{

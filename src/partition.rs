@@ -135,8 +135,9 @@ impl PartitionKey {
 }
 
 /// Kinds that are reserved for this crate.
-const OWN_KINDS: [&str; 8] = [
+const OWN_KINDS: [&str; 9] = [
     "address",
+    "charged",
     "given back",
     "host",
     "negative",
@@ -422,8 +423,8 @@ impl Scope {
     ///
     /// The digest is the first half of keyed BLAKE3 over the parts of the key. Each part is encoded as the length of
     /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. A custom kind that has
-    /// the name of a reserved kind (`address`, `given back`, `host`, `negative`, `no key`, `number`, `route`, `text`),
-    /// with or without leading equals signs, is encoded with one more leading equals sign.
+    /// the name of a reserved kind (`address`, `charged`, `given back`, `host`, `negative`, `no key`, `number`, `route`,
+    /// `text`), with or without leading equals signs, is encoded with one more leading equals sign.
     ///
     /// The hash key is derived from the scope's name with the context
     /// `tower-quota 2026-11-21 partition digest of a scope`. With a digest key, the hash key is replaced by its BLAKE3

@@ -112,6 +112,17 @@ macro_rules! algorithms {
                 }
             }
 
+            /// Returns the part of a late charge, made at `now`, that is applied to a policy with this reading.
+            pub(crate) fn late_part(&self, reading: &Reading, charge: u64, now: u64) -> u64 {
+                let receipt = Receipt { at: now, ..Receipt::default() };
+                match (self, reading) {
+                    $((Self::$algorithm(own), Reading::$algorithm(reading)) => {
+                        own.believed(*reading, Late { charge, settling: own, receipt, now, clock: now })
+                    })+
+                    (counter, reading) => mismatch(counter, reading),
+                }
+            }
+
             /// Refunds a charge or part of it, in the numbers of the settling policy. Does nothing if the charge was
             /// made in another lifetime of the state. Logs and slots do not check this, because they identify their
             /// entries and holders.

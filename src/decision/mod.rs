@@ -5,6 +5,8 @@ mod allowance;
 mod answer;
 mod availability;
 mod costs;
+mod excess;
+mod late_charge;
 mod measurement;
 mod outcome;
 mod partial;

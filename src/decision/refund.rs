@@ -2,7 +2,8 @@ use smallvec::{SmallVec, smallvec};
 
 use super::{
     costs::Costs,
-    plan::Plan,
+    excess::Excess,
+    plan::{Charge, Plan},
     settlement::{Change, Delta, Settlement},
 };
 use crate::{
@@ -85,19 +86,30 @@ impl Settlement {
     }
 
     fn refund_of(plan: Plan, costs: &Costs, charged: ChargeTime) -> Self {
-        let deltas = plan.charges_for(costs).map(|charge| {
+        let weight = |charge: Charge<'_>| {
             let counter = charge.policy().counter();
-            Delta {
-                // Slots are only released by their holders.
-                weight: match counter.form() != Form::Slots && counter.is_refundable(false) {
-                    // Weights are at most 2⁵³.
-                    true => -(charge.weight() as i64),
-                    false => 0,
-                },
-                mark: counter.any_mark(),
+            // Slots are only released by their holders.
+            match counter.form() != Form::Slots && counter.is_refundable(false) {
+                // Weights are at most 2⁵³.
+                true => -(charge.weight() as i64),
+                false => 0,
             }
+        };
+        let deltas = plan.charges_for(costs).map(|charge| Delta {
+            weight: weight(charge),
+            mark: charge.policy().counter().any_mark(),
         });
-        let deltas: SmallVec<[Delta; 4]> = deltas.collect();
+        let deltas = deltas.collect();
+        Self::undecided(plan, charged, deltas, None)
+    }
+
+    /// A change of a plan without its decision.
+    pub(super) fn undecided(
+        plan: Plan,
+        charged: ChargeTime,
+        deltas: SmallVec<[Delta; 4]>,
+        excess: Option<Excess>,
+    ) -> Self {
         let now = match charged {
             ChargeTime::At(moment) => moment,
             // Later than the time of any store.
@@ -114,6 +126,7 @@ impl Settlement {
             is_known: false,
             lease: None,
             deltas,
+            excess,
         }))
     }
 }

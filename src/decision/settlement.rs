@@ -2,6 +2,7 @@ use smallvec::SmallVec;
 
 use super::{
     costs::Costs,
+    excess::Excess,
     measurement::Measurement,
     outcome::Decision,
     plan::{PartPlan, Plan},
@@ -43,8 +44,8 @@ use crate::{
 ///
 /// # Late charges
 ///
-/// A late charge is never rejected, but it raises the used units of a policy to at most twice the capacity that the
-/// policy had at the decision, or its overage ceiling then, whatever the policy is now:
+/// A late charge is never rejected, but it raises the used units of a policy to at most twice the capacity, or twice the
+/// overage ceiling, that the policy had at the decision, whatever the policy is now:
 ///
 /// | capacity at the decision | now | used, reported | used afterwards |
 /// |---|---|---|---|
@@ -72,11 +73,13 @@ pub struct Settlement(Option<Change>);
 pub(super) struct Change {
     pub(super) plan: Plan,
     pub(super) moments: Moments,
-    /// False for a refund without the decision, for which only the time of the charge is known.
+    /// False without the decision: for a refund, only the time of the charge is then known.
     pub(super) is_known: bool,
     pub(super) lease: Option<LeaseId>,
     /// One delta per charge, in plan order.
     pub(super) deltas: SmallVec<[Delta; 4]>,
+    /// Set for a charge without a decision.
+    pub(super) excess: Option<Excess>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -260,6 +263,7 @@ impl Settlement {
                     is_known: change.is_known,
                     lease: change.lease,
                     deltas: own,
+                    excess: change.excess.as_ref().map(|excess| (excess, number)),
                 }
             })
         })
@@ -273,6 +277,8 @@ pub(crate) struct PartSettlement<'a> {
     is_known: bool,
     pub(crate) lease: Option<LeaseId>,
     deltas: &'a [Delta],
+    /// With the number of this part.
+    pub(super) excess: Option<(&'a Excess, usize)>,
 }
 
 impl<'a> PartSettlement<'a> {
@@ -340,6 +346,7 @@ impl Change {
             is_known: true,
             lease: measurement.lease(),
             deltas,
+            excess: None,
         })
     }
 }

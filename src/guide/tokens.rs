@@ -101,5 +101,31 @@
 //!   amount, report it when this message arrives: a response that is cancelled earlier is charged its estimate.
 //! - **If the estimate is too low**, the actual amount can overdraw the policy, and later requests are rejected until
 //!   the debt is repaid. **If it is too high**, fewer responses run concurrently than the remaining tokens would allow.
+//! - **If another process learns the amount**, such as a proxy that reports it when a stream has ended, no permit is at
+//!   hand. Charge it with [`Caller::charge`](crate::Caller::charge), which never rejects:
+//!
+//! ```
+//! use tower_quota::{LateCharge, LateChargeOutcome, Limiter, MemoryStore, QuotaPolicy};
+//!
+//! # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+//! # set_up::run(async {
+//! let limiter = Limiter::builder(MemoryStore::new())
+//!     .scope("streams")
+//!     .policy(QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"))
+//!     .build()?;
+//! let alice = limiter.caller("alice");
+//!
+//! let mut streams = 0;
+//! // Before a stream: admitted while a token remains, which is charged.
+//! while alice.clone().units("tokens", 1).check().await.outcome().is_admitted() {
+//!     // After it, with the other tokens that were used. The ID detects a repeated report.
+//!     let usage = LateCharge::new(0).with_units("tokens", 399).with_id(format!("stream {streams}"));
+//!     assert_eq!(alice.charge(&usage).await?, LateChargeOutcome::Charged);
+//!     streams += 1;
+//! }
+//! // The third stream has overdrawn the policy: 1,200 of 1,000 tokens are used.
+//! assert_eq!(streams, 3);
+//! # Ok(()) });
+//! ```
 //!
 //! The example `llm_gateway` is a complete gateway with server-sent events.

@@ -236,6 +236,15 @@ impl PartitionState {
     pub(crate) fn settle(&mut self, clock: Timestamp, settlement: PartSettlement<'_>, call: u32) {
         let policies = settlement.part.policies();
         let now = self.time(clock, policies);
+        if settlement.needs_readings() {
+            let own = self.with_policies(now, policies);
+            let policies = policies.iter().zip(&own.states);
+            let readings = policies.map(|(policy, state)| {
+                let counter = policy.counter();
+                counter.read(state, times(now, now), 0, first_entry(call))
+            });
+            settlement.note_readings(now.as_micros(), readings);
+        }
         let settle = Settle {
             times: times(self.at, now),
             clock: clock.as_micros(),

@@ -309,8 +309,7 @@ impl Caller {
         let limiter = &*self.limiter;
         let at_once = |outcome| (Err(Decision::without_policies(outcome, None)), Selection::default());
         let active = limiter.policies.active();
-        let list = limiter.access_list.as_ref().zip(self.key.as_ref());
-        match list.map_or(Access::default(), |(list, key)| list.access_of_key(key)) {
+        match self.access() {
             Access::Block => return at_once(Outcome::Blocked),
             Access::Allow => return at_once(Outcome::Unlimited),
             _ if !active.is_on() => return at_once(Outcome::Unlimited),
@@ -326,6 +325,16 @@ impl Caller {
         selection.set = selection.set.map(|set| active.for_caller(set, quotas, now));
         let question = limiter.question(&active, &mut selection, 100, |set| self.plan_of_all(set));
         (question, selection)
+    }
+
+    fn access(&self) -> Access {
+        let list = self.limiter.access_list.as_ref().zip(self.key.as_ref());
+        list.map_or(Access::default(), |(list, key)| list.access_of_key(key))
+    }
+
+    /// Returns `true` if no policy counts the caller's work, because of the access list or the kill switch.
+    pub(super) fn is_exempt(&self) -> bool {
+        self.access() == Access::Allow || !self.limiter.policies.active().is_on()
     }
 
     fn partition(&self) -> Option<PartitionId> {

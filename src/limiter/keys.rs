@@ -256,13 +256,18 @@ impl Keys {
         named.map_or(&self.main, |index| &self.named[index])
     }
 
-    /// The partition in which a refund message is recorded, to detect duplicates.
-    pub(super) fn message<'a>(&self, holders: impl Iterator<Item = &'a Holder>, id: &str) -> PartitionId {
+    /// The partition in which a message is recorded, to detect duplicates. Messages of different kinds are independent.
+    pub(super) fn message<'a>(
+        &self,
+        holders: impl Iterator<Item = &'a Holder>,
+        kind: &'static str,
+        id: &str,
+    ) -> PartitionId {
         let mut partitions: SmallVec<[_; 2]> = holders.map(|holder| holder.partition).collect();
         partitions.sort_unstable();
         let about = partitions
             .into_iter()
-            .map(|partition| PartitionKey::own("given back", &partition.to_bytes()));
+            .map(|partition| PartitionKey::own(kind, &partition.to_bytes()));
         self.main
             .scope
             .partition(&about.fold(PartitionKey::new("id", id), PartitionKey::and))

@@ -7,6 +7,8 @@ mod error;
 mod guard;
 mod inner;
 mod keys;
+mod late_charge;
+mod message;
 mod permit;
 mod refund;
 mod usage;
@@ -21,6 +23,7 @@ pub use self::{
     guard::FailureMode,
     inner::Limiter,
     keys::MissingKey,
+    late_charge::{LateCharge, LateChargeOutcome},
     permit::{Permit, WeakPermit, WithPermit},
     refund::{Refund, RefundOutcome},
 };

@@ -1,13 +1,5 @@
-use std::time::Duration;
-
-use super::{
-    caller::{Caller, with_units},
-    error::LimiterError,
-};
-use crate::{
-    decision::{ChargeTime, Outcome, Plan, Settlement},
-    policy::{PolicySet, QuotaPolicy},
-};
+use super::{caller::Caller, error::LimiterError, message::Message};
+use crate::decision::{ChargeTime, Settlement};
 
 /// Units to refund with [`Caller::refund`].
 ///
@@ -36,11 +28,8 @@ use crate::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refund {
-    units: u64,
-    /// Amounts in custom units.
-    own_units: Vec<(String, u64)>,
+    message: Message,
     charged: ChargeTime,
-    id: Option<String>,
 }
 
 impl Refund {
@@ -50,10 +39,8 @@ impl Refund {
     /// the charge, see [`Settlement::refund`].
     pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
-            units,
-            own_units: Vec::new(),
+            message: Message::new(units),
             charged,
-            id: None,
         }
     }
 
@@ -63,13 +50,8 @@ impl Refund {
     /// units.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
-        self.own_units.push((unit.into(), amount));
+        self.message.add(unit.into(), amount);
         self
-    }
-
-    /// `plan` must have a cost above 0, because a plan with cost 0 ignores custom units.
-    fn of(&self, plan: Plan) -> Plan {
-        with_units(plan, &self.own_units).costing(self.units)
     }
 
     /// Sets the ID of the message that causes the refund, to detect duplicates.
@@ -85,7 +67,7 @@ impl Refund {
     /// them, the units are lost, and the redelivered message returns [`RefundOutcome::Duplicate`].
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
-        self.id = Some(id.into());
+        self.message.set_id(id.into());
         self
     }
 }
@@ -136,34 +118,17 @@ impl Caller {
     }
 
     async fn refund_once(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
-        // A plan with cost 0 would charge nothing, so there would be nothing to refund.
-        let Some(plan) = self.clone().cost(1).plan()? else {
+        let Some(plan) = self.plan_of(&refund.message)? else {
             return Ok(RefundOutcome::NotApplicable);
         };
-        let plan = refund.of(plan);
-        let message = refund.id.as_ref().map(|id| self.message(&plan, id));
-        let settlement = Settlement::refund_of_units(plan, refund.charged);
+        let settlement = Settlement::refund_of_units(plan.clone(), refund.charged);
         if settlement.is_empty() {
             return Ok(RefundOutcome::NotApplicable);
         }
-        let guard = &self.limiter.guard;
-        if let Some(message) = message
-            && guard.store().decide(message).await?.outcome() == Outcome::Rejected
-        {
+        if self.is_duplicate(&refund.message, &plan, "given back").await? {
             return Ok(RefundOutcome::Duplicate);
         }
-        guard.give_back(settlement).await?;
+        self.limiter.guard.settle_plan(&plan, settlement).await?;
         Ok(RefundOutcome::Refunded)
-    }
-
-    /// A plan that is admitted once per longest window of `plan`.
-    fn message(&self, plan: &Plan, id: &str) -> Plan {
-        let windows = plan
-            .charges()
-            .filter_map(|charge| charge.policy().policy().usual_window());
-        let window = windows.max().unwrap_or(Duration::from_secs(1));
-        let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
-        let once = once.expect("a window of a policy is valid for another policy");
-        Plan::new(once, self.limiter.keys.message(self.holders(), id), 1)
     }
 }

@@ -17,11 +17,13 @@ catalog! {
     describe_counter in Count {
         CONNECTION_FAILURES "tower_quota_connection_failures_total" "Connections to Redis that could not be opened";
         DECISIONS "tower_quota_decisions_total" "Decisions, by outcome";
+        EXCESS_UNITS "tower_quota_excess_units_total" "Units of late charges above the bound, which were not charged";
         REJECTION_CACHE_HITS "tower_quota_rejection_cache_hits_total" "Requests rejected without a store call";
         EVICTIONS "tower_quota_evictions_total" "Partitions evicted by a full memory store";
         FAILED "tower_quota_failed_total" "Requests undecided by any store, by failure mode";
         FAILED_WHILE_CLOSED "tower_quota_failed_while_closed_total"
             "Requests undecided while the circuit was closed, by failure mode";
+        LATE_CHARGES "tower_quota_late_charges_total" "Charges of completed work, by result";
         LATE_BATCHES "tower_quota_late_batches_total"
             "Prefetched batches whose call missed the deadline or failed, by result";
         NEW_PARTITIONS "tower_quota_new_partitions_total" "Charges to partitions without state in a remote store";

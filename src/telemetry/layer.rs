@@ -103,6 +103,11 @@ impl LayerTelemetry {
         self.meters.refunded(scope, outcome);
     }
 
+    /// `excess` is the number of units above the bound, which were not charged.
+    pub(crate) fn charged_late(&self, scope: &str, outcome: &str, excess: u64) {
+        self.meters.charged_late(scope, outcome, excess);
+    }
+
     #[cold]
     pub(crate) fn uncounted_content(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UncountedContent);

@@ -13,9 +13,10 @@ use std::{
 
 use super::{
     catalog::{
-        CIRCUIT_OPEN, DECISIONS, EVICTIONS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LIMITS_OFF, NEVER_FITS,
-        NEW_PARTITIONS, OVER_QUOTA, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS, SHADOW_REJECTIONS, SLOTS_HELD,
-        STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS, UNKNOWN_TIER, UNREAD_BODIES, register,
+        CIRCUIT_OPEN, DECISIONS, EVICTIONS, EXCESS_UNITS, FAILED, FAILED_WHILE_CLOSED, LATE_BATCHES, LATE_CHARGES,
+        LIMITS_OFF, NEVER_FITS, NEW_PARTITIONS, OVER_QUOTA, QUEUE_WAIT, REFUNDS, REJECTION_CACHE_HITS,
+        SHADOW_REJECTIONS, SLOTS_HELD, STATE_LOST, STORE, UNATTRIBUTED, UNCOUNTED_CONTENT, UNDECIDED, UNITS,
+        UNKNOWN_TIER, UNREAD_BODIES, register,
     },
     facade::{Counter, Gauge, Histogram, Label, METRICS, counter, gauge, histogram},
     labels::{LateBatch, LayerCount, Unresolved, outcome_name, rejecting_policy},
@@ -155,6 +156,13 @@ impl LayerMeters {
     pub(super) fn refunded(&self, scope: &str, outcome: &str) {
         self.handles(scope);
         counter!(REFUNDS, labels(scope, [("outcome", outcome)])).increment(1);
+    }
+
+    /// Not cached, like refunds.
+    pub(super) fn charged_late(&self, scope: &str, outcome: &str, excess: u64) {
+        self.handles(scope);
+        counter!(LATE_CHARGES, labels(scope, [("outcome", outcome)])).increment(1);
+        counter!(EXCESS_UNITS, labels(scope, [])).increment(excess);
     }
 
     pub(super) fn queue_wait(&self, scope: &str, wait: Duration) {

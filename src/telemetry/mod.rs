@@ -50,6 +50,8 @@
 //! | `tower_quota_tier_unresolved_total` | counter | `reason` | requests that were forwarded while the tier of their user was [unknown](crate::tier::OnUnknownTier): `unanswered` (the wait has expired, or no wait is configured), `failed` (this lookup, or a recent one), `full` (too many lookups or waiting requests) |
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | [custom units](crate::QuotaPolicy::with_unit) of completed requests: `expected` units were charged before the request, `used` units afterwards |
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [of callers](crate::Caller::refund) that did not fail: `refunded`, `duplicate`, `not_applicable`, as in [`RefundOutcome`](crate::RefundOutcome) |
+//! | `tower_quota_late_charges_total` | counter | `scope`, `outcome` | charges [of callers](crate::Caller::charge) for completed work that did not fail: `charged`, `capped`, `duplicate`, `not_applicable`, as in [`LateChargeOutcome`](crate::LateChargeOutcome) |
+//! | `tower_quota_excess_units_total` | counter | `scope` | units of these charges that were above the bound and not charged: the work was done, but no limit will count it |
 //! | `tower_quota_limits_off` | gauge | `scope` | layers that are switched off and apply no limits |
 //! | `tower_quota_evictions_total` | counter | | partitions evicted by full memory stores |
 //! | `tower_quota_unread_bodies_total` | counter | | request bodies that were dropped before their end after a rejection, because a bound of [`LingeringClose`](crate::LingeringClose) was reached; the client may not have received the response |

@@ -12,6 +12,7 @@ mod costs;
 mod end_of_time;
 mod explanation;
 mod floods;
+mod late_charges;
 mod limiter;
 mod lockout;
 mod mistakes;

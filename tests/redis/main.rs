@@ -9,6 +9,7 @@ mod connections;
 mod differential;
 mod flush;
 mod garbage;
+mod late_charges;
 mod ledger;
 mod limiter;
 mod lockouts;

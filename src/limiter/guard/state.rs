@@ -13,7 +13,7 @@ use super::{
 use crate::{
     breaker::{Breaker, CircuitState},
     clock::{Clock, Timestamp},
-    decision::{Decision, Settlement},
+    decision::{Decision, Plan, Settlement},
     store::{Store, StoreFuture},
     telemetry::{HeldSlots, StoreTelemetry},
 };
@@ -71,18 +71,19 @@ impl Guard {
         }
         drop(match self.fallback.store_of(decision) {
             Some(fallback) => fallback.settle(settlement),
-            None => {
-                if let Some(plan) = decision.plan().filter(|plan| plan.batch_terms().is_some()) {
-                    self.prefetch.charged_late(plan, settlement.late_units());
-                }
-                self.cache.settle(settlement)
-            }
+            None => match decision.plan() {
+                Some(plan) => self.settle_plan(plan, settlement),
+                None => self.cache.settle(settlement),
+            },
         });
     }
 
-    /// Refunds units without the decision that charged them.
-    pub(crate) fn give_back(&self, refund: Settlement) -> StoreFuture<()> {
-        self.cache.settle(refund)
+    /// Settles a charge of the main store, or refunds or charges units without a decision.
+    pub(crate) fn settle_plan(&self, plan: &Plan, settlement: Settlement) -> StoreFuture<()> {
+        if plan.batch_terms().is_some() {
+            self.prefetch.charged_late(plan, settlement.late_units());
+        }
+        self.cache.settle(settlement)
     }
 
     pub(crate) fn deadline(&self) -> Duration {

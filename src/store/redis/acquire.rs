@@ -163,7 +163,7 @@ impl Drop for Granted<'_> {
     fn drop(&mut self) {
         for (_, measurement) in self.answers.drain(..) {
             // The settlement makes progress without being polled.
-            drop(self.store.settle(&Settlement::refund_all(&measurement.decide())));
+            drop(self.store.settle(Settlement::refund_all(&measurement.decide())));
         }
     }
 }

@@ -135,7 +135,7 @@ impl Store for RedisStore {
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(&settlement)
+        self.0.settle(settlement)
     }
 
     fn reset(&self, plan: Plan) -> StoreFuture<()> {

@@ -19,16 +19,22 @@ use std::{
 use foldhash::fast::RandomState;
 use tokio::sync::{oneshot, watch};
 
-use super::{keyspace::Key, script::Call};
+use super::{
+    keyspace::Key,
+    script::{Call, Reply},
+};
 use crate::{decision::Plan, error::StoreError, partition::PartitionId, sync::mutex::Mutex};
 
 pub(super) type Settled = Result<(), StoreError>;
+
+/// The reply contains the readings before the settlement.
+pub(super) type SettlementReply = Result<Reply, StoreError>;
 
 pub(super) struct UnsentSettlement {
     pub(super) call: Call,
     /// True if the settlement releases slots.
     pub(super) releases: bool,
-    pub(super) done: oneshot::Sender<Settled>,
+    pub(super) done: oneshot::Sender<SettlementReply>,
     /// A receiver of [`Server::settling`](super::Server::settling).
     pub(super) _settling: watch::Receiver<u64>,
 }

@@ -170,7 +170,7 @@ impl Engine {
         let bucket = self.acquire_unshared(Plan::new(bucket, plan.partition(), 1)).await?;
         made.decisions.push(bucket.decide());
         while let Some(decision) = made.decisions.pop() {
-            self.settle(&Settlement::refund_all(&decision)).await?;
+            self.settle(Settlement::refund_all(&decision)).await?;
         }
         Ok(fastest)
     }
@@ -186,7 +186,7 @@ impl Drop for MadeDecisions<'_> {
     fn drop(&mut self) {
         for decision in self.decisions.drain(..) {
             // The settlement makes progress without being polled.
-            drop(self.store.settle(&Settlement::refund_all(&decision)));
+            drop(self.store.settle(Settlement::refund_all(&decision)));
         }
     }
 }

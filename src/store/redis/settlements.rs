@@ -23,13 +23,13 @@ use super::{
     engine::{Engine, Job},
     keyspace::Key,
     net::{Lane, store_error},
-    order::{Settled, UnsentSettlement},
-    script::Call,
+    order::{Settled, SettlementReply, UnsentSettlement},
+    script::{Call, Reply, note_readings},
     server::Server,
 };
 use crate::{
     clock::Clock,
-    decision::{Plan, Settlement},
+    decision::{PartSettlement, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
     partition::PartitionId,
     store::StoreFuture,
@@ -50,11 +50,11 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Takes effect before any later decision about the same partitions.
-    pub(super) fn settle(&self, settlement: &Settlement) -> StoreFuture<()> {
+    pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         if let Some(lease) = settlement.released() {
             self.server.leases.release(lease);
         }
-        let mut all: SmallVec<[oneshot::Receiver<Settled>; 1]> = SmallVec::new();
+        let mut all: SmallVec<[oneshot::Receiver<SettlementReply>; 1]> = SmallVec::new();
         for part in settlement.parts().filter(|part| !part.is_empty()) {
             for call in Call::settle(&self.server, part) {
                 let (done, settled) = oneshot::channel();
@@ -72,12 +72,19 @@ impl Engine {
             return StoreFuture::ready(Ok(()));
         }
         StoreFuture::boxed(async move {
-            let mut result = Ok(());
+            let (mut result, mut replies) = (Ok(()), SmallVec::<[Reply; 1]>::new());
             for settled in all {
                 let lost = |_| Err(unsettled("settlement lost"));
-                result = result.and(settled.await.unwrap_or_else(lost));
+                match settled.await.unwrap_or_else(lost) {
+                    Ok(reply) => replies.push(reply),
+                    Err(error) => result = result.and(Err(error)),
+                }
             }
-            result
+            result?;
+            let parts = settlement.parts().filter(|part| !part.is_empty());
+            // A late charge needs one call per part, because only refunds of logs need more.
+            let mut late = parts.filter(PartSettlement::needs_readings).zip(&replies);
+            late.try_for_each(|(part, reply)| note_readings(part, reply))
         })
     }
 
@@ -163,20 +170,19 @@ impl Server {
             return Ok(());
         };
         // The first poll passes the bytes to the connection.
-        let mut sending =
-            pin!(unconstrained(self.within_deadline(async {
-                connection.send(&unsent.call).await.map(drop)
-            })));
+        let mut sending = pin!(unconstrained(
+            self.within_deadline(async { connection.send(&unsent.call).await })
+        ));
         let written = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         drop(write_lock);
         is_written.store(true, Ordering::Relaxed);
-        let settled = match written {
-            Poll::Ready(settled) => settled,
+        let reply = match written {
+            Poll::Ready(reply) => reply,
             Poll::Pending => sending.await,
         };
         drop(unacknowledged);
         // The receiver is usually dropped, because requests do not wait for settlements.
-        let _ = unsent.done.send(self.settled(settled));
+        let _ = unsent.done.send(self.settled(reply));
         Ok(())
     }
 
@@ -251,20 +257,20 @@ impl Server {
             .await
     }
 
-    async fn within_deadline(&self, call: impl Future<Output = Settled>) -> Settled {
+    async fn within_deadline<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
         let catch_up = || Some(self.topology.catch_up(Clock::system().now()));
         let settled = last_turn::within(Instant::now() + DEADLINE, call, catch_up).await;
         settled.unwrap_or_else(|late| Err(late.error("no reply to a settlement")))
     }
 
-    fn settled(&self, settled: Settled) -> Settled {
+    fn settled<T>(&self, settled: Result<T, StoreError>) -> Result<T, StoreError> {
         if settled.is_err() {
             self.settling.send_modify(|lost| *lost += 1);
         }
         self.report(settled)
     }
 
-    fn report(&self, settled: Settled) -> Settled {
+    fn report<T>(&self, settled: Result<T, StoreError>) -> Result<T, StoreError> {
         settled.inspect_err(|error| self.unsettled.record(Clock::system().now(), error))
     }
 }

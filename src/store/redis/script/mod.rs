@@ -9,5 +9,5 @@ mod requests;
 pub(super) use self::{
     calendars::ServerTime,
     call::{Call, SentOn},
-    reply::{Reply, decode, decode_each},
+    reply::{Reply, decode, decode_each, note_readings},
 };

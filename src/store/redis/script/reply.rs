@@ -7,7 +7,7 @@ use super::{algorithms, calendars::Calendars};
 use crate::{
     algorithm::{BucketReading, Counter, EXACT, Moment, Moments, PolicyReading, Reading, bucket::OtherRate},
     clock::Timestamp,
-    decision::{Measurement, Mode, PartPlan, Plan},
+    decision::{Measurement, Mode, PartPlan, PartSettlement, Plan},
     error::{StoreError, StoreErrorKind},
     lease::LeaseId,
     policy::Policy,
@@ -99,6 +99,16 @@ pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item
     })
 }
 
+/// Decodes the readings before a late charge.
+pub(crate) fn note_readings(settlement: PartSettlement<'_>, reply: &Reply) -> Result<(), StoreError> {
+    let mut numbers = reply.numbers(part_width(settlement.part))?;
+    let mut readings = SmallVec::<[PolicyReading; 4]>::new();
+    let moment = numbers.part(settlement.part, &mut readings)?;
+    let counted = readings.into_iter().map(|reading| reading.counted);
+    settlement.note_readings(moment.now.as_micros(), counted);
+    Ok(())
+}
+
 impl Reply {
     /// Returns the server's time if the reply contains nothing else, because this time is outside the boundaries of the
     /// call.
@@ -151,11 +161,7 @@ impl Numbers<'_> {
         };
         let (mut moments, mut readings) = (Moments::new(), SmallVec::<[PolicyReading; 4]>::new());
         for part in plan.parts() {
-            own.check_release()?;
-            moments.push(own.moment().ok_or_else(unreadable)?);
-            for policy in part.policies() {
-                readings.push(own.policy_reading(policy).ok_or_else(unreadable)?);
-            }
+            moments.push(own.part(part, &mut readings)?);
         }
         let plan = match (plan.mode(), &*moments) {
             (Mode::UpTo, [moment, ..]) => plan.granting(readings.iter().copied(), *moment),
@@ -163,6 +169,15 @@ impl Numbers<'_> {
         };
         // The script has reached the same decision, because it uses the same arithmetic.
         Ok(Measurement::of_readings(plan, moments, readings, lease))
+    }
+
+    fn part(&mut self, part: PartPlan<'_>, readings: &mut SmallVec<[PolicyReading; 4]>) -> Result<Moment, StoreError> {
+        self.check_release()?;
+        let moment = self.moment().ok_or_else(unreadable)?;
+        for policy in part.policies() {
+            readings.push(self.policy_reading(policy).ok_or_else(unreadable)?);
+        }
+        Ok(moment)
     }
 
     /// Fails if a newer release has written the value: the script has then charged nothing.

@@ -1,0 +1,480 @@
+//! Charges of callers for work that is done, in memory and in Redis.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::future::join_all;
+use proptest::{prelude::*, sample::select};
+use test_kit::{RedisServer, shared_cluster};
+use tower_quota::{
+    Access, AccessList, Algorithm, Availability, Caller, ChargeTime, Direction, FailureMode, LateCharge,
+    LateChargeOutcome, Limiter, LimiterBuilder, LimiterError, MemoryStore, Outcome, QuotaPolicy, RedisStore, Refund,
+    RefundOutcome, Rules, Store, StoreErrorKind, ToPartitionKey,
+    clock::{Clock, Timestamp},
+    key,
+    test_util::{Answer, ScriptedStore},
+};
+
+use super::{ledger::for_any, shared_store};
+
+/// Longer than anything in a test can take unless it hangs.
+const HANG: Duration = Duration::from_secs(60);
+
+const QUOTA: u64 = 10;
+/// The window, at whose beginning the tests start.
+const SECONDS: u64 = 10;
+/// The quota of a reader that sees the used units.
+const WIDE: u64 = 1_000;
+
+/// A store and a scope that no other test uses.
+struct Place {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    scope: String,
+}
+
+impl Place {
+    fn new(store: impl FnOnce(Clock) -> Arc<dyn Store>) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
+        Self {
+            store: store(clock.clone()),
+            clock,
+            scope: format!("late {}", NUMBER.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    fn in_memory() -> Self {
+        Self::new(|clock| Arc::new(MemoryStore::builder().clock(clock).build().unwrap()))
+    }
+
+    fn on_a_server() -> Self {
+        Self::new(|clock| Arc::new(shared_store().clock(clock).build().unwrap()))
+    }
+
+    fn on_a_cluster() -> Self {
+        let cluster = RedisStore::cluster_builder(shared_cluster().urls()).connection_timeout(HANG);
+        Self::new(|clock| Arc::new(cluster.clock(clock).build().unwrap()))
+    }
+
+    fn all() -> [Self; 3] {
+        [Self::in_memory(), Self::on_a_server(), Self::on_a_cluster()]
+    }
+
+    fn builder(&self) -> LimiterBuilder {
+        Limiter::builder(Arc::clone(&self.store))
+            .scope(&self.scope)
+            .deadline(HANG)
+            .clock(self.clock.clone())
+    }
+
+    fn alice(&self, policy: QuotaPolicy) -> Caller {
+        self.builder().policy(policy).build().unwrap().caller("alice")
+    }
+}
+
+async fn left(caller: &Caller) -> Vec<u64> {
+    let decision = caller.peek().await.unwrap().unwrap();
+    decision.allowances().map(|allowance| allowance.remaining()).collect()
+}
+
+async fn charge(caller: &Caller, units: u64) -> LateChargeOutcome {
+    caller.charge(&LateCharge::new(units)).await.unwrap()
+}
+
+fn outcome(excess: u64) -> LateChargeOutcome {
+    match excess {
+        0 => LateChargeOutcome::Charged,
+        excess => LateChargeOutcome::Capped { excess },
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Check(u64),
+    Charge(u64),
+    Wait(u64),
+}
+
+/// The used units, from the documentation of each algorithm.
+struct Model {
+    algorithm: Algorithm,
+    second: u64,
+    /// The units of the charges, and the seconds at which they were made.
+    charges: Vec<(u64, u64)>,
+    level: u64,
+}
+
+impl Model {
+    fn new(algorithm: Algorithm) -> Self {
+        Self {
+            algorithm,
+            second: 0,
+            charges: Vec::new(),
+            level: 0,
+        }
+    }
+
+    fn in_window(&self, back: u64) -> u64 {
+        let window = (self.second / SECONDS).checked_sub(back);
+        let charges = self.charges.iter().filter(|(_, at)| Some(at / SECONDS) == window);
+        charges.map(|(units, _)| units).sum()
+    }
+
+    /// The units that the bound limits.
+    fn bounded(&self) -> u64 {
+        match self.algorithm {
+            Algorithm::TokenBucket | Algorithm::StrictTokenBucket => self.level,
+            Algorithm::SlidingWindowLog => {
+                let charges = self.charges.iter().filter(|(_, at)| at + SECONDS > self.second);
+                charges.map(|(units, _)| units).sum()
+            }
+            _ => self.in_window(0),
+        }
+    }
+
+    fn used(&self) -> u64 {
+        let overlap = SECONDS - self.second % SECONDS;
+        match self.algorithm {
+            Algorithm::SlidingWindowCounter => self.in_window(0) + (self.in_window(1) * overlap).div_ceil(SECONDS),
+            _ => self.bounded(),
+        }
+    }
+
+    fn charge(&mut self, units: u64) {
+        self.charges.push((units, self.second));
+        self.level += units;
+    }
+
+    fn wait(&mut self, seconds: u64) {
+        self.second += seconds;
+        self.level = self.level.saturating_sub(seconds);
+    }
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (1..12_u64).prop_map(Step::Check),
+        prop_oneof![0..8_u64, 0..60_u64, Just(u64::MAX)].prop_map(Step::Charge),
+        prop_oneof![0..4_u64, 0..25_u64].prop_map(Step::Wait),
+    ];
+    prop::collection::vec(step, 1..25)
+}
+
+/// Compares each step with the model. The bound is twice the quota, or twice the ceiling of an overage of 50 %.
+async fn follow(place: &Place, algorithm: Algorithm, has_overage: bool, steps: &[Step]) {
+    let of = |quota| QuotaPolicy::new("units", quota, Duration::from_secs(SECONDS)).with_algorithm(algorithm);
+    let (policy, bound) = match has_overage {
+        true => (of(QUOTA).with_overage(50), 30),
+        false => (of(QUOTA), 20),
+    };
+    let (alice, reader) = (place.alice(policy), place.alice(of(WIDE)));
+    let mut model = Model::new(algorithm);
+    for step in steps {
+        match *step {
+            Step::Check(cost) => {
+                if alice.clone().cost(cost).check().await.outcome() == Outcome::Allowed {
+                    model.charge(cost);
+                }
+            }
+            Step::Charge(0) => assert_eq!(charge(&alice, 0).await, LateChargeOutcome::NotApplicable),
+            Step::Charge(units) => {
+                let applied = units.min(bound - model.bounded());
+                assert_eq!(
+                    charge(&alice, units).await,
+                    outcome(units - applied),
+                    "{:?}",
+                    place.store
+                );
+                model.charge(applied);
+            }
+            Step::Wait(seconds) => {
+                place.clock.advance(Duration::from_secs(seconds));
+                model.wait(seconds);
+            }
+        }
+        let used = WIDE - model.used();
+        assert_eq!(left(&reader).await, [used], "{:?} after {step:?}", place.store);
+    }
+}
+
+#[test]
+fn a_late_charge_counts_up_to_its_bound_and_returns_the_rest() {
+    let algorithms = select(vec![
+        (Algorithm::TokenBucket, false),
+        (Algorithm::FixedWindow, false),
+        (Algorithm::SlidingWindowCounter, false),
+        (Algorithm::SlidingWindowLog, false),
+        (Algorithm::FixedWindow, true),
+        (Algorithm::SlidingWindowLog, true),
+    ]);
+    for_any(100, (algorithms, steps()), async |((algorithm, has_overage), steps)| {
+        for place in [Place::in_memory(), Place::on_a_server()] {
+            follow(&place, algorithm, has_overage, &steps).await;
+        }
+    });
+}
+
+/// Each unit is restored in 100 ms. Half a unit remains used after 150 ms.
+#[tokio::test]
+async fn a_part_of_a_unit_above_the_bound_counts_as_one() {
+    for place in Place::all() {
+        let alice = place.alice(QuotaPolicy::per_second("second", 10));
+        assert_eq!(charge(&alice, 2).await, LateChargeOutcome::Charged);
+        place.clock.advance(Duration::from_millis(150));
+        assert_eq!(charge(&alice, 20).await, LateChargeOutcome::Capped { excess: 1 });
+        let reading = alice.peek().await.unwrap().unwrap();
+        // From 20 of 10 used units to 9.
+        assert_eq!(
+            reading.availability(),
+            Availability::After(Duration::from_millis(1_100))
+        );
+    }
+}
+
+/// The charge counts in the units of the state, which another instance has written with a larger quota.
+#[tokio::test]
+async fn a_late_charge_under_a_smaller_quota_keeps_what_a_larger_one_has_admitted() {
+    for place in Place::all() {
+        for algorithm in [
+            Algorithm::TokenBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowLog,
+        ] {
+            let of = |quota| {
+                let policy = QuotaPolicy::new("units", quota, Duration::from_secs(SECONDS));
+                let limiter = place
+                    .builder()
+                    .policy(policy.with_algorithm(algorithm))
+                    .build()
+                    .unwrap();
+                limiter.caller(&format!("{algorithm:?}"))
+            };
+            let (small, large) = (of(QUOTA), of(100));
+            assert!(large.clone().cost(12).check().await.outcome().is_admitted());
+            assert_eq!(charge(&small, 12).await, LateChargeOutcome::Capped { excess: 4 });
+            assert_eq!(left(&large).await, [80], "{algorithm:?}");
+            assert!(large.clone().cost(10).check().await.outcome().is_admitted());
+            assert_eq!(charge(&small, 5).await, LateChargeOutcome::Capped { excess: 5 });
+            assert_eq!(left(&large).await, [70], "{algorithm:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_late_charge_takes_its_place_in_a_queue() {
+    for place in Place::all() {
+        let queue = QuotaPolicy::new("queue", QUOTA, Duration::from_secs(SECONDS));
+        let alice = place.alice(queue.with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 9 }));
+        assert_eq!(charge(&alice, 3).await, LateChargeOutcome::Charged);
+        let queued = alice.check().await;
+        assert_eq!(
+            (queued.outcome(), queued.delay()),
+            (Outcome::Allowed, Duration::from_secs(3))
+        );
+        assert_eq!(charge(&alice, 20).await, LateChargeOutcome::Capped { excess: 4 });
+    }
+}
+
+#[tokio::test]
+async fn a_late_charge_to_a_calendar_window_counts_in_the_current_one() {
+    for place in Place::all() {
+        let alice = place.alice(QuotaPolicy::per_calendar_day("day", 10, "Europe/Berlin"));
+        assert_eq!(charge(&alice, 7).await, LateChargeOutcome::Charged);
+        assert_eq!(left(&alice).await, [3]);
+        place.clock.advance(Duration::from_secs(86_400));
+        assert_eq!(charge(&alice, 21).await, LateChargeOutcome::Capped { excess: 1 });
+        assert_eq!(left(&alice).await, [0]);
+    }
+}
+
+#[tokio::test]
+async fn a_late_charge_begins_a_lockout_and_never_extends_it() {
+    for place in Place::all() {
+        for algorithm in [
+            Algorithm::TokenBucket,
+            Algorithm::FixedWindow,
+            Algorithm::SlidingWindowCounter,
+            Algorithm::SlidingWindowLog,
+        ] {
+            let policy = QuotaPolicy::new("units", QUOTA, Duration::from_secs(SECONDS)).with_algorithm(algorithm);
+            let limiter = place
+                .builder()
+                .policy(policy.with_lockout(Duration::from_secs(90)))
+                .build()
+                .unwrap();
+            let alice = limiter.caller(&format!("{algorithm:?}"));
+            assert_eq!(charge(&alice, QUOTA - 2).await, LateChargeOutcome::Charged);
+            assert!(alice.check().await.outcome().is_admitted());
+            assert_eq!(charge(&alice, 5).await, LateChargeOutcome::Charged);
+            let wait = async || alice.check().await.retry_after().unwrap();
+            assert_eq!(wait().await, Duration::from_secs(90), "{algorithm:?}");
+            place.clock.advance(Duration::from_secs(30));
+            assert_eq!(charge(&alice, 20).await, LateChargeOutcome::Charged);
+            assert_eq!(wait().await, Duration::from_secs(60), "{algorithm:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn only_requests_and_custom_units_are_charged_late_and_shadows_count_them() {
+    for place in Place::all() {
+        let limiter = place
+            .builder()
+            .policy(QuotaPolicy::per_day("requests", 10))
+            .policy(QuotaPolicy::per_day("shadow", 5).shadow())
+            .policy(QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"))
+            .policy(QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Both))
+            .policy(QuotaPolicy::concurrent("slots", 3))
+            .build()
+            .unwrap();
+        let alice = limiter.caller("alice");
+        let usage = LateCharge::new(4).with_units("tokens", 300).with_units("images", 7);
+        assert_eq!(alice.charge(&usage).await.unwrap(), LateChargeOutcome::Charged);
+        assert_eq!(left(&alice).await, [6, 1, 700, 100, 3]);
+        // The shadow would have counted two units less.
+        assert_eq!(charge(&alice, 8).await, LateChargeOutcome::Charged);
+        assert_eq!(left(&alice).await, [0, 0, 700, 100, 3]);
+        let usage = LateCharge::new(0).with_units("tokens", 2_000);
+        assert_eq!(
+            alice.charge(&usage).await.unwrap(),
+            LateChargeOutcome::Capped { excess: 300 }
+        );
+        let unknown = LateCharge::new(0).with_units("images", 7);
+        assert_eq!(alice.charge(&unknown).await.unwrap(), LateChargeOutcome::NotApplicable);
+    }
+}
+
+#[tokio::test]
+async fn keys_on_several_nodes_are_charged_and_the_largest_excess_is_returned() {
+    for place in Place::all() {
+        let limiter = place
+            .builder()
+            .named_key("team")
+            .policy(QuotaPolicy::per_day("user", 50))
+            .policy(QuotaPolicy::per_day("team", 100).keyed_by("team"))
+            .build()
+            .unwrap();
+        let of = |user: &str| limiter.caller(user).keyed_by("team", "red");
+        assert_eq!(charge(&of("alice"), 60).await, LateChargeOutcome::Charged);
+        assert_eq!(
+            (left(&of("alice")).await, left(&of("bob")).await),
+            (vec![0, 40], vec![50, 40])
+        );
+        assert_eq!(charge(&of("alice"), 60).await, LateChargeOutcome::Capped { excess: 20 });
+        assert_eq!(charge(&of("bob"), 90).await, LateChargeOutcome::Capped { excess: 10 });
+        let red = limiter.keyed_by("team", "red");
+        assert_eq!(charge(&red, 1).await, LateChargeOutcome::Capped { excess: 1 });
+        assert_eq!(left(&of("carol")).await, [50, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_message_that_arrives_again_charges_nothing() {
+    for place in Place::all() {
+        let alice = place.alice(QuotaPolicy::per_day("day", 100));
+        assert!(alice.clone().cost(40).check().await.outcome().is_admitted());
+        let usage = LateCharge::new(5).with_id("job 7");
+        let outcomes = join_all((0..6).map(async |_| alice.charge(&usage).await.unwrap())).await;
+        let charged = outcomes
+            .iter()
+            .filter(|outcome| **outcome == LateChargeOutcome::Charged);
+        assert_eq!(charged.count(), 1);
+        assert_eq!(
+            outcomes
+                .iter()
+                .filter(|outcome| **outcome == LateChargeOutcome::Duplicate)
+                .count(),
+            5
+        );
+        assert_eq!(left(&alice).await, [55]);
+        assert_eq!(
+            alice.charge(&LateCharge::new(5).with_id("job 8")).await.unwrap(),
+            LateChargeOutcome::Charged
+        );
+        let refund = Refund::new(5, ChargeTime::Now).with_id("job 7");
+        assert_eq!(alice.refund(&refund).await.unwrap(), RefundOutcome::Refunded);
+        assert_eq!(left(&alice).await, [55]);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_charged_late_without_a_limit() {
+    for place in Place::all() {
+        let rules = Rules::new()
+            .tier("free", [QuotaPolicy::per_day("day", 10)])
+            .unlimited("admin");
+        let list = AccessList::new(key::client_ip());
+        for (key, access) in [("root", Access::Allow), ("mallory", Access::Block)] {
+            list.update(|rules| rules.set_key(key.to_partition_key(), access))
+                .unwrap();
+        }
+        let limiter = place.builder().rules(rules).access_list(list).build().unwrap();
+        let alice = limiter.caller("alice");
+        let usage = LateCharge::new(4).with_id("answer");
+        limiter.rules().disable();
+        assert_eq!(alice.charge(&usage).await.unwrap(), LateChargeOutcome::NotApplicable);
+        limiter.rules().enable();
+        assert_eq!(left(&alice).await, [10]);
+        // The ID was not recorded, either.
+        assert_eq!(alice.charge(&usage).await.unwrap(), LateChargeOutcome::Charged);
+        assert_eq!(left(&alice).await, [6]);
+        assert_eq!(
+            charge(&alice.clone().tier("admin"), 4).await,
+            LateChargeOutcome::NotApplicable
+        );
+        assert_eq!(
+            charge(&limiter.caller("root"), 4).await,
+            LateChargeOutcome::NotApplicable
+        );
+        assert_eq!(charge(&limiter.caller("mallory"), 4).await, LateChargeOutcome::Charged);
+        assert_eq!(
+            (left(&alice).await, left(&limiter.caller("root")).await),
+            (vec![6], vec![10])
+        );
+        let unknown = alice.tier("gold").charge(&usage).await.unwrap_err();
+        assert!(matches!(unknown, LimiterError::UnknownTier { .. }), "{unknown}");
+        let closed = place.alice(QuotaPolicy::per_day("closed", 0));
+        assert_eq!(charge(&closed, 4).await, LateChargeOutcome::NotApplicable);
+    }
+}
+
+fn open(store: impl Store, policy: QuotaPolicy) -> Caller {
+    let limiter = Limiter::builder(store)
+        .scope("late")
+        .failure_mode(FailureMode::Open)
+        .policy(policy);
+    limiter.fallback(MemoryStore::new()).build().unwrap().caller("alice")
+}
+
+#[tokio::test]
+async fn a_late_charge_returns_the_error_of_the_store() {
+    let day = || QuotaPolicy::per_day("day", 10);
+    let scripted = ScriptedStore::new();
+    scripted.answer(Answer::Failed(StoreErrorKind::Unavailable));
+    let error = open(scripted, day()).charge(&LateCharge::new(1)).await.unwrap_err();
+    assert!(matches!(error, LimiterError::Store(_)), "{error}");
+
+    let server = RedisServer::start();
+    let store = || {
+        RedisStore::builder(server.url())
+            .connection_timeout(HANG)
+            .build()
+            .unwrap()
+    };
+    let alice = open(store(), day());
+    assert_eq!(charge(&alice, 3).await, LateChargeOutcome::Charged);
+    // A layout of a newer release, which this one leaves unchanged.
+    let key = server.command(&["KEYS", "*"]);
+    server.command(&["SETRANGE", key.trim(), "0", "\x1f"]);
+    let error = alice.charge(&LateCharge::new(3)).await.unwrap_err();
+    assert!(error.to_string().contains("newer release"), "{error}");
+    server.kill();
+    let error = alice.charge(&LateCharge::new(3)).await.unwrap_err();
+    assert!(matches!(error, LimiterError::Store(_)), "{error}");
+}
