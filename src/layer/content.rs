@@ -122,6 +122,16 @@ impl Reader {
             charge.request_bytes(bytes);
         }
     }
+
+    /// Later bytes are not counted, and no charge stays open for them.
+    pub(super) fn end(&self) {
+        let mut listeners = self.0.lock();
+        listeners.is_over = true;
+        let charges = std::mem::take(&mut listeners.charges);
+        // Dropped after the lock, because dropping a charge may settle it.
+        drop(listeners);
+        drop(charges);
+    }
 }
 
 struct Reading(Option<Reader>);
@@ -129,12 +139,7 @@ struct Reading(Option<Reader>);
 impl Reading {
     fn end(&mut self) {
         if let Some(reader) = self.0.take() {
-            let mut listeners = reader.0.lock();
-            listeners.is_over = true;
-            let charges = std::mem::take(&mut listeners.charges);
-            // Dropped after the lock, because dropping a charge may settle it.
-            drop(listeners);
-            drop(charges);
+            reader.end();
         }
     }
 }
@@ -148,7 +153,8 @@ impl Drop for Reading {
 pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
-    /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted.
+    /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted, also if a rejection
+    /// [discards](crate::LingeringClose) them.
     pub struct RequestContentBody<B> {
         #[pin]
         inner: B,

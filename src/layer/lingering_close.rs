@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderValue, Version, header, request::Parts};
 use http_body::Body;
 use tokio::runtime::Handle;
 
-use super::content::announced_bytes;
+use super::content::{Reader, announced_bytes};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     sync::sleep::sleep,
@@ -162,6 +162,10 @@ impl LingeringClose {
         let is_off = self.max_bytes == 0 || self.max_time.is_zero() || self.max_bodies == 0;
         if is_off {
             return telemetry::body_unread();
+        }
+        // Otherwise, discarded bytes would be charged, and slots of outer layers held until the end of the body.
+        if let Some(reader) = request.extensions.get::<Reader>() {
+            reader.end();
         }
         let is_expected = request.headers.contains_key(header::EXPECT);
         let slot = (!is_expected).then(|| self.slot()).flatten();
