@@ -109,18 +109,20 @@ impl Caller {
     /// which is exact.
     ///
     /// The charge is never rejected, and counts now: used units rise to at most twice the capacity, or twice the
-    /// overage ceiling, like every [late charge](Settlement#late-charges), and later requests are rejected until the debt is
-    /// repaid. Shadow policies count the charge, too. It may begin a [lockout](crate::QuotaPolicy::with_lockout), but
-    /// never extends one. Concurrency limits and policies that count bytes are not charged.
+    /// overage ceiling, like every [late charge](Settlement#late-charges), and later requests are rejected until the
+    /// debt is repaid. Shadow policies count the charge, too. It may begin a
+    /// [lockout](crate::QuotaPolicy::with_lockout), but never extends one. Concurrency limits and policies that count
+    /// bytes are not charged.
     ///
     /// Charges apply to the policies that [`peek`](Self::peek) reads. Nothing is charged while the limits are
     /// [disabled](crate::RulesHandle::disable), or to a main key that the [access list](crate::AccessList) allows. Keys
     /// that it blocks are charged.
     ///
     /// This instance rejects by the new count at once, and others [within a
-    /// second](crate::LimiterBuilder::rejection_cache). A charge does not use [prefetched](crate::QuotaPolicy::with_prefetch)
-    /// units, so instances that hold some admit up to instances × `units` more after the charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one step per key: if the store
-    /// fails, only some keys may be charged.
+    /// second](crate::LimiterBuilder::rejection_cache). A charge does not use
+    /// [prefetched](crate::QuotaPolicy::with_prefetch) units, so instances that hold some admit up to instances ×
+    /// `units` more after the charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one step
+    /// per key: if the store fails, only some keys may be charged.
     ///
     /// # Errors
     ///

@@ -29,9 +29,9 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, ChargeTime, Direction, FailureMode, Limiter, LingeringClose, Measurement, MemoryStore, PartitionKey,
-    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement,
-    Store, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
+    Algorithm, ChargeTime, Direction, FailureMode, LateCharge, Limiter, LingeringClose, Measurement, MemoryStore,
+    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules,
+    Scope, Settlement, Store, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
 };
 use tower_quota_fleet::{
@@ -355,6 +355,9 @@ impl Faults {
             .refund(&Refund::new(1, ChargeTime::Now))
             .await
             .unwrap();
+        let above_the_bound = LateCharge::new(9_000_000);
+        let reported = self.tiers.limiter().caller("bob").charge(&above_the_bound).await;
+        reported.unwrap();
         let (own, other, clock) = &self.forgetful;
         send(own, request("alice")).await;
         other.limiter().caller(&alice).reset().await.unwrap();
