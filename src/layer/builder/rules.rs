@@ -104,12 +104,12 @@ impl RateLimitLayerBuilder {
     ///     .actual_cost(|response| response.status.is_success().then_some(0))
     ///     .build()?;
     /// # use set_up::{Layer, Request, Response, ServiceExt, service_fn};
-    /// # let login = failed_logins.layer(service_fn(async |request: Request<&str>| {
+    /// # let login = failed_logins.layer(service_fn(async |request: Request<String>| {
     /// #     let status = if *request.body() == "sesame" { 200 } else { 401 };
     /// #     Response::builder().status(status).body(String::new())
     /// # }));
     /// # for (password, left) in [("sesame", "r=10"), ("12345", "r=9"), ("sesame", "r=9")] {
-    /// #     let request = Request::post("/").header("x-user-id", "alice").body(password)?;
+    /// #     let request = Request::post("/").header("x-user-id", "alice").body(password.to_owned())?;
     /// #     let response = login.clone().oneshot(request).await?;
     /// #     assert!(response.headers()["ratelimit"].to_str()?.contains(left), "{password}");
     /// # }

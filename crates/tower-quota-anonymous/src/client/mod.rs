@@ -37,7 +37,9 @@ use tower_quota::clock::Clock;
 /// # tokio_test::block_on(async {
 /// // Replace both services with HTTP clients. The client for the issuer logs in.
 /// let to_issuer = service_fn(async |_: Request<Bytes>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-/// let to_origin = service_fn(async |_: Request<()>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
+/// let to_origin = service_fn(async |_: Request<String>| {
+///     Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello")))
+/// });
 /// # use std::time::Duration;
 /// # use tower::Layer;
 /// # use tower_quota_anonymous::{Directory, IssuerKey, OriginLayer, Profile};
@@ -58,12 +60,12 @@ use tower_quota::clock::Clock;
 /// let issuer = TrustedIssuer::new("issuer.example", to_issuer).origin("api.example");
 /// let tokens = TokenClientLayer::builder().issuer(issuer).build()?;
 /// let client = ServiceBuilder::new().layer(tokens).service(to_origin);
-/// # let send = || client.clone().oneshot(Request::get("https://api.example/").body(()).unwrap());
+/// # let send = || client.clone().oneshot(Request::get("https://api.example/").body(String::new()).unwrap());
 /// # for _ in 0..2 {
 /// #     assert_eq!(send().await?.status(), 200);
 /// # }
 ///
-/// match client.clone().oneshot(Request::get("https://api.example/").body(())?).await {
+/// match client.clone().oneshot(Request::get("https://api.example/").body(String::new())?).await {
 ///     Ok(response) => assert_eq!(response.status(), 200),
 ///     Err(TokenClientError::LimitReached { retry_after }) => println!("no tokens; retry after {retry_after:?}"),
 ///     Err(error) => return Err(error.into()),
