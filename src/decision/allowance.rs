@@ -86,7 +86,7 @@ impl<'a> Allowance<'a> {
     /// - For a violated policy, this is the wait until the request passes.
     /// - If no unit remains, it is the time until the next unit of the quota (not of an
     ///   [overage](QuotaPolicy::with_overage)) is available and a [lockout](QuotaPolicy::with_lockout) has ended. For a
-    ///   sliding window log above its quota, this time can be too long, by less than a window, if the charge was not
+    ///   sliding window log with an overage, this time can be too long, by less than a window, if the charge was not
     ///   made or has changed since.
     /// - Otherwise, for a bucket, it is the time in which the remaining units refill. A client that spends `remaining`
     ///   units in this time never exceeds the rate.

@@ -1,16 +1,24 @@
 //! The script, the Rust steps and an independent model return the same numbers for any sequence of steps.
+//!
+//! Each run draws two configurations of a service, individual quotas of its callers, and steps. The policies of a caller
+//! with individual quotas are compared with those of a limiter. The runs are new each time, and `PROPTEST_CASES` is their
+//! number: see `CONTRIBUTING.md`.
 
-use std::{collections::HashMap, future::Future, time::Duration};
+use std::{collections::HashMap, env, future::Future, time::Duration};
 
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, MemoryStore, Outcome, PartitionId,
-    PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store, StoreFuture, Weekday,
+    Algorithm, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, Limiter, MemoryStore, Outcome,
+    PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store,
+    StoreFuture, Weekday,
     clock::{Clock, Timestamp},
 };
 
-use super::model::{Actual, Kept, Partition, Receipt, Request, Verdict, is_converted_exactly, is_counted_exactly};
+use super::model::{
+    Actual, BOUNDS, Contract, Kept, OVERAGES, Partition, Receipt, Request, Verdict, is_converted_exactly,
+    is_counted_exactly, renumbered,
+};
 
 /// 250 runs of up to 500 steps each.
 const RUNS: u32 = 250;
@@ -111,21 +119,30 @@ fn policy(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
     let concurrent = (0..=12_u64).prop_map(move |slots| QuotaPolicy::concurrent(name, slots));
     let closed = (1..=30_u64, 0..12_u8)
         .prop_map(move |(places, algorithm)| with_algorithm(QuotaPolicy::per_minute(name, 0), None, places, algorithm));
-    let policy = prop_oneof![32 => timed(name), 4 => dated(name), 4 => concurrent, 1 => closed];
+    let policy = prop_oneof![32 => timed(name), 6 => dated(name), 4 => concurrent, 1 => closed];
     let policy = (policy, prop_oneof![5 => Just(false), 1 => Just(true)])
         .prop_map(|(policy, is_shadow)| if is_shadow { policy.shadow() } else { policy });
-    (policy, lockouts()).prop_map(|(policy, lockout)| blocking(policy, lockout))
+    let bounds = prop_oneof![1 => Just(None), 2 => select(BOUNDS.to_vec()).prop_map(Some)];
+    (policy, extras(), bounds).prop_map(|(policy, extras, bounds)| {
+        let policy = with_extras(policy, extras);
+        let bounded = bounds.map(|(least, most)| policy.clone().with_caller_quotas(least..=most));
+        bounded.filter(is_sound).unwrap_or(policy)
+    })
 }
 
-/// For how many seconds a policy lockouts, if it does.
-fn lockouts() -> impl Strategy<Value = Option<u64>> {
-    prop_oneof![2 => Just(None), 1 => select(vec![1, 7, 60, 900, 86_400]).prop_map(Some)]
+/// The seconds of a lockout and the percentage of an overage.
+type Extras = (Option<u64>, Option<u32>);
+
+fn extras() -> impl Strategy<Value = Extras> {
+    let lockout = prop_oneof![2 => Just(None), 1 => select(vec![1, 7, 60, 900, 86_400]).prop_map(Some)];
+    (lockout, proptest::option::of(select(OVERAGES.to_vec())))
 }
 
-/// Adds a lockout of `seconds` seconds, if the policy supports one.
-fn blocking(policy: QuotaPolicy, seconds: Option<u64>) -> QuotaPolicy {
+/// Adds a lockout or an overage, if the policy supports one.
+fn with_extras(policy: QuotaPolicy, (seconds, percent): Extras) -> QuotaPolicy {
     let blocking = seconds.map(|seconds| policy.clone().with_lockout(Duration::from_secs(seconds)));
-    blocking.filter(is_sound).unwrap_or(policy)
+    let exceeding = percent.map(|percent| policy.clone().with_overage(percent));
+    exceeding.into_iter().chain(blocking).find(is_sound).unwrap_or(policy)
 }
 
 /// The change of a policy in a newer configuration.
@@ -135,8 +152,8 @@ enum Change {
     Numbers {
         quota: u64,
         capacity: Option<u64>,
-        lockout: Option<u64>,
         month_begins: u8,
+        extras: Extras,
     },
     Other(Box<QuotaPolicy>),
     Same,
@@ -151,9 +168,9 @@ impl Change {
             Self::Numbers {
                 quota,
                 capacity,
-                lockout,
                 month_begins,
-            } => blocking(renumbered(old, *quota, *capacity, *month_begins), *lockout),
+                extras,
+            } => changed(old, *quota, *capacity, *month_begins, *extras),
         };
         // Doubles round where the weights of both are large; another test compares the stores with each other there.
         let is_usable = is_sound(&new) && is_converted_exactly(old, &new);
@@ -161,34 +178,40 @@ impl Change {
     }
 }
 
-/// The same policy with another quota, burst capacity and number of places, and months that begin on another day.
-fn renumbered(old: &QuotaPolicy, quota: u64, capacity: Option<u64>, begins: u8) -> QuotaPolicy {
-    let name = NAMES.into_iter().find(|name| *name == old.name()).unwrap();
-    let mut new = match (old.window(), old.calendar_window()) {
-        (Some(window), _) => QuotaPolicy::new(name, quota, window),
-        (None, Some(window)) => {
-            let period = match window.period() {
-                CalendarPeriod::Month { .. } => CalendarPeriod::Month { begins },
-                period => period,
-            };
-            QuotaPolicy::per_calendar(name, quota, CalendarWindow::new(period, window.time_zone().to_owned()))
-        }
-        (None, None) => return QuotaPolicy::concurrent(name, quota.min(12)),
-    };
-    new = match old.unit() {
-        QuotaUnit::ContentBytes(content) => new.with_content_bytes(content),
-        QuotaUnit::Custom(unit) => new.with_unit(unit.as_str()),
-        _ => new,
-    };
-    match (old.algorithm(), capacity) {
+/// The same policy with another quota, burst capacity, number of places, first day of months, lockout and overage.
+fn changed(old: &QuotaPolicy, quota: u64, capacity: Option<u64>, begins: u8, extras: Extras) -> QuotaPolicy {
+    let is_slots = old.unit() == QuotaUnit::ConcurrentRequests;
+    let new = match (old.algorithm(), capacity) {
         (Algorithm::LeakyBucketQueue { .. }, Some(max_waiting)) => {
-            new.with_algorithm(Algorithm::LeakyBucketQueue { max_waiting })
+            renumbered(old, quota, None, None).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting })
         }
-        (Algorithm::TokenBucket | Algorithm::StrictTokenBucket, Some(capacity)) => {
-            new.with_algorithm(old.algorithm()).with_burst_capacity(capacity)
+        (Algorithm::TokenBucket | Algorithm::StrictTokenBucket, Some(_)) if !is_slots => {
+            renumbered(old, quota, capacity, None)
         }
-        (algorithm, _) => new.with_algorithm(algorithm),
-    }
+        _ => renumbered(old, if is_slots { quota.min(12) } else { quota }, None, Some(begins)),
+    };
+    with_extras(new, extras)
+}
+
+/// Individual quotas of callers.
+fn contracts() -> impl Strategy<Value = Vec<Contract>> {
+    let end =
+        || prop_oneof![0..200_000_000_000_u64, 0..2_000_000_000_000_u64, Just(LATEST)].prop_map(|end| START + end);
+    let number = || prop_oneof![3 => 0..=60_u64, 1 => 1..=6_000_u64];
+    let numbers = NAMES.map(|name| {
+        let capacity = proptest::option::of(1..=40_u64);
+        (Just(name), proptest::option::of(number()), capacity)
+    });
+    let top_ups = proptest::collection::vec((select(NAMES.to_vec()), number(), end()), 0..3);
+    let month_begins = prop_oneof![2 => Just(None), 1 => (1..=31_u8).prop_map(Some)];
+    let contract = (numbers, month_begins, proptest::option::of(end()), top_ups);
+    let contract = contract.prop_map(|(numbers, month_begins, until, top_ups)| Contract {
+        numbers: numbers.to_vec(),
+        month_begins,
+        until,
+        top_ups,
+    });
+    proptest::collection::vec(contract, 3)
 }
 
 /// An older and a newer configuration of the same service.
@@ -196,15 +219,15 @@ fn configurations() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
     let named = |position: usize| {
         let name = NAMES[position];
         let numbers = prop_oneof![3 => 0..=60_u64, 1 => 1..=6_000_u64];
-        let numbers = (numbers, proptest::option::of(1..=40_u64), lockouts(), 1..=31_u8);
+        let numbers = (numbers, proptest::option::of(1..=40_u64), 1..=31_u8, extras());
         let change = prop_oneof![
             2 => Just(Change::Same),
             1 => Just(Change::Gone),
-            4 => numbers.prop_map(|(quota, capacity, lockout, month_begins)| Change::Numbers {
+            4 => numbers.prop_map(|(quota, capacity, month_begins, extras)| Change::Numbers {
                 quota,
                 capacity,
-                lockout,
                 month_begins,
+                extras,
             }),
             2 => policy(name).prop_map(|policy| Change::Other(Box::new(policy))),
         ];
@@ -234,7 +257,8 @@ fn months() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
     (configurations, policy(NAMES[1])).prop_map(|((time_zone, unit, months, others), other)| {
         let [older, newer] = months.map(|(quota, begins)| {
             let window = CalendarWindow::new(CalendarPeriod::Month { begins }, time_zone);
-            with_unit(QuotaPolicy::per_calendar(NAMES[0], quota, window), unit)
+            let month = with_unit(QuotaPolicy::per_calendar(NAMES[0], quota, window), unit);
+            month.with_caller_quotas(0..=6_000)
         });
         let with_other = |month, has_other: bool| {
             let other = has_other.then(|| other.clone());
@@ -282,6 +306,18 @@ enum Pass {
     TheWait,
 }
 
+impl Pass {
+    fn after(&self, now: u64, last_wait: u64) -> u64 {
+        match self {
+            Self::Nothing => now,
+            Self::Micros(micros) => now + micros,
+            Self::Back(micros) => now - micros,
+            Self::AlmostTheWait => now + last_wait.saturating_sub(1),
+            Self::TheWait => now + last_wait,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Action {
     Acquire(Request),
@@ -295,6 +331,8 @@ enum Action {
     },
     Peek,
     Reset,
+    /// The caller has the contract with this number from now on, or no individual quotas if there is none.
+    Agree(usize),
     /// Settles the decision that is `which` places before the newest, among those that can still be settled.
     Settle {
         which: usize,
@@ -341,25 +379,23 @@ fn requests() -> impl Strategy<Value = Request> {
 
 fn steps(count: usize) -> impl Strategy<Value = Vec<Step>> {
     let huge = select(vec![1 << 53, 999_999_999_999_999, u64::MAX - 1, u64::MAX]);
+    let amount = prop_oneof![8 => 0..=15_u64, 4 => 0..=200_u64, 3 => 0..=6_000_u64, 2 => huge];
     let actual = prop_oneof![
-        8 => (0..=15_u64).prop_map(Actual::Cost),
-        2 => (0..=6_000_u64).prop_map(Actual::Cost),
-        1 => huge.clone().prop_map(Actual::Cost),
-        5 => (0..=15_u64).prop_map(Actual::Tokens),
-        1 => (0..=6_000_u64).prop_map(Actual::Tokens),
-        1 => huge.prop_map(Actual::Tokens),
-        6 => Just(Actual::Unused),
+        3 => amount.clone().prop_map(Actual::Cost),
+        2 => amount.prop_map(Actual::Tokens),
+        1 => Just(Actual::Unused),
     ];
-    let which = prop_oneof![3 => Just(0), 1 => 0..30_usize];
+    let which = prop_oneof![3 => Just(0), 2 => 0..5_usize, 1 => 0..30_usize];
     let action = prop_oneof![
         30 => requests().prop_map(Action::Acquire),
-        15 => (which, actual, prop_oneof![3 => Just(true), 1 => Just(false)])
+        20 => (which, actual, prop_oneof![3 => Just(true), 1 => Just(false)])
             .prop_map(|(which, actual, is_last)| Action::Settle { which, actual, is_last }),
         5 => requests().prop_map(Action::AcquirePartially),
         5 => requests().prop_map(Action::Forecast),
         5 => (requests(), agos()).prop_map(|(request, ago)| Action::GiveBack { request, ago }),
         3 => Just(Action::Peek),
         1 => Just(Action::Reset),
+        3 => (0..4_usize).prop_map(Action::Agree),
     ];
     let set = prop_oneof![6 => Just(0), 3 => Just(1), 1 => Just(2)];
     let step = (passes(), prop_oneof![3 => Just(0), 1 => Just(1_u64)], set, action);
@@ -438,12 +474,11 @@ impl Pair {
     /// Runs a step and compares the result with the model. Returns the store's result, if the step calls it.
     async fn take(
         &mut self,
-        sets: &[Set],
+        set: (usize, &[QuotaPolicy]),
         step: &Step,
         plan: Plan,
         now: i128,
     ) -> Result<Option<Verdict>, TestCaseError> {
-        let set = (step.set, sets[step.set].policies.as_slice());
         let (told, expected) = match step.action {
             Action::Acquire(request) => self.decide(set, request, self.store.decide(plan), now).await,
             Action::AcquirePartially(request) => match plan.allow_partial() {
@@ -476,9 +511,16 @@ impl Pair {
                 self.settle(which, actual, is_last, now).await;
                 return Ok(None);
             }
+            Action::Agree(_) => return Ok(None),
         };
-        if let Some(expected) = &expected {
-            prop_assert_eq!(&told, expected, "{:?}, {:?}, {:?}", self.store, step, set.1);
+        if let Some(expected) = expected {
+            let is_charged = told.is_allowed && !matches!(step.action, Action::Forecast(_));
+            let expected = if is_charged {
+                expected
+            } else {
+                expected.with_room(&told, set.1)
+            };
+            prop_assert_eq!(&told, &expected, "{:?}, {:?}, {:?}", self.store, step, set.1);
         }
         Ok(Some(told))
     }
@@ -548,17 +590,19 @@ impl Pair {
 
 /// A configuration as the tests and as the stores know it.
 struct Set {
+    /// The number of the configuration.
+    number: usize,
     policies: Vec<QuotaPolicy>,
     checked: PolicySet,
 }
 
 impl Set {
-    /// The older policies, the newer ones, and the older ones again as in a program that was restarted.
-    fn all([older, newer]: [Vec<QuotaPolicy>; 2]) -> [Self; 3] {
-        [older.clone(), newer, older].map(|policies| Self {
+    fn new(number: usize, policies: Vec<QuotaPolicy>) -> Self {
+        Self {
+            number,
             checked: PolicySet::new(policies.clone()).unwrap(),
             policies,
-        })
+        }
     }
 
     fn plan(&self, partition: PartitionId, action: &Action) -> Plan {
@@ -566,7 +610,9 @@ impl Set {
             Action::Acquire(request) | Action::AcquirePartially(request) | Action::Forecast(request) => request,
             Action::GiveBack { request, .. } => request,
             Action::Peek => return Plan::new(self.checked.clone(), partition, 0),
-            Action::Reset | Action::Settle { .. } => return Plan::new(self.checked.clone(), partition, 1),
+            Action::Reset | Action::Settle { .. } | Action::Agree(_) => {
+                return Plan::new(self.checked.clone(), partition, 1);
+            }
         };
         Plan::new(self.checked.clone(), partition, request.cost)
             .with_content_bytes(request.request_bytes, request.response_bytes)
@@ -574,29 +620,87 @@ impl Set {
     }
 }
 
+/// The older policies, the newer ones, and the older ones again as in a program that was restarted, followed by those of
+/// callers with individual quotas.
+struct Sets {
+    all: Vec<Set>,
+    limiters: [Limiter; 3],
+}
+
+impl Sets {
+    fn new(clock: &Clock, [older, newer]: [Vec<QuotaPolicy>; 2]) -> Self {
+        let numbered = [older.clone(), newer, older];
+        let limiters = numbered.clone().map(|policies| {
+            let limiter = Limiter::builder(memory(clock)).scope("individual").clock(clock.clone());
+            let limiter = policies
+                .into_iter()
+                .fold(limiter, |limiter, policy| limiter.policy(policy));
+            limiter.build().unwrap()
+        });
+        let all = numbered.into_iter().enumerate();
+        Self {
+            all: all.map(|(number, policies)| Set::new(number, policies)).collect(),
+            limiters,
+        }
+    }
+
+    /// The set of a caller with a contract, if doubles count it.
+    async fn of(&mut self, number: usize, contract: &Contract, now: u64) -> Result<usize, TestCaseError> {
+        let policies = self.all[number].policies.iter();
+        let expected: Vec<QuotaPolicy> = policies.map(|policy| contract.policy(policy, now)).collect();
+        let is_usable = |policy: &QuotaPolicy| {
+            let others = self.all.iter().flat_map(|set| &set.policies);
+            let mut same = others.filter(|other| other.name() == policy.name());
+            is_sound(policy) && same.all(|other| is_converted_exactly(other, policy))
+        };
+        if !expected.iter().all(is_usable) {
+            return Ok(number);
+        }
+        let caller = self.limiters[number].caller("anybody").quotas(contract.quotas());
+        let peeked = caller.peek().await.unwrap().unwrap();
+        let policies: Vec<QuotaPolicy> = peeked.allowances().map(|each| each.policy().clone()).collect();
+        let unbounded = policies.iter().map(|policy| policy.clone().with_caller_quotas(0..=0));
+        let expected = expected.into_iter().map(|policy| policy.with_caller_quotas(0..=0));
+        prop_assert!(unbounded.eq(expected), "{:?} of {:?} at {}", policies, contract, now);
+        let known = |set: &Set| set.number == number && set.policies == policies;
+        Ok(self.all.iter().position(known).unwrap_or_else(|| {
+            self.all.push(Set::new(number, policies));
+            self.all.len() - 1
+        }))
+    }
+}
+
 /// Both stores take all steps. Where they keep different things, as leases that end, they are not compared with each
 /// other but each with a model that keeps the same.
-async fn run(sets: [Vec<QuotaPolicy>; 2], steps: Vec<Step>, is_modelled: bool) -> Result<(), TestCaseError> {
+async fn run(
+    sets: [Vec<QuotaPolicy>; 2],
+    contracts: &[Contract],
+    steps: Vec<Step>,
+    is_modelled: bool,
+) -> Result<(), TestCaseError> {
     let (clock, _, redis) = stores();
     let scope = fresh_scope();
-    let sets = Set::all(sets);
+    let mut sets = Sets::new(&clock, sets);
     let lease_time = LEASE_TIME.as_micros() as i128;
     // A memory store for each partition: in one store, a new partition clears away another that is full again, and if the
     // clock then steps back to before it was full, only the model would still know.
     let mut pairs: HashMap<u64, [Pair; 2]> = HashMap::new();
+    let mut agreed: HashMap<u64, &Contract> = HashMap::new();
     let mut last_wait = 0;
     for step in steps {
-        let now = clock.now().as_micros();
-        let then = match step.pass {
-            Pass::Nothing => now,
-            Pass::Micros(micros) => now + micros,
-            Pass::Back(micros) => now - micros,
-            Pass::AlmostTheWait => now + u64::saturating_sub(last_wait, 1),
-            Pass::TheWait => now + last_wait,
+        let now = step.pass.after(clock.now().as_micros(), last_wait).min(LATEST);
+        clock.set(Timestamp::from_micros(now));
+        if let Action::Agree(number) = step.action {
+            agreed.remove(&step.partition);
+            agreed.extend(contracts.get(number).map(|contract| (step.partition, contract)));
+        }
+        let number = match agreed.get(&step.partition) {
+            Some(contract) => sets.of(step.set, contract, now).await?,
+            None => step.set,
         };
-        clock.set(Timestamp::from_micros(then.min(LATEST)));
-        let now = i128::from(clock.now().as_micros());
-        let plan = sets[step.set].plan(partition(&scope, step.partition), &step.action);
+        let set = &sets.all[number];
+        let plan = set.plan(partition(&scope, step.partition), &step.action);
+        let (set, now) = ((number, set.policies.as_slice()), i128::from(now));
         let pair = pairs.entry(step.partition).or_insert_with(|| {
             let in_memory = Pair::new(memory(&clock), Kept::Together, is_modelled);
             [
@@ -605,8 +709,8 @@ async fn run(sets: [Vec<QuotaPolicy>; 2], steps: Vec<Step>, is_modelled: bool) -
             ]
         });
         let [in_memory, in_redis] = pair;
-        let told = in_memory.take(&sets, &step, plan.clone(), now).await?;
-        let also_told = in_redis.take(&sets, &step, plan, now).await?;
+        let told = in_memory.take(set, &step, plan.clone(), now).await?;
+        let also_told = in_redis.take(set, &step, plan, now).await?;
         if !is_modelled {
             prop_assert_eq!(&told, &also_told, "{:?}", step);
         }
@@ -617,22 +721,33 @@ async fn run(sets: [Vec<QuotaPolicy>; 2], steps: Vec<Step>, is_modelled: bool) -
     Ok(())
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: RUNS,
+/// `PROPTEST_CASES` replaces the number of runs.
+fn config() -> ProptestConfig {
+    let config = ProptestConfig::default();
+    ProptestConfig {
+        cases: env::var_os("PROPTEST_CASES").map_or(RUNS, |_| config.cases),
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
-        ..ProptestConfig::default()
-    })]
+        ..config
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
 
     /// L2, L16, L17, L18, L19, L20, L22, L23, L26, L27, B4, X12, X14
     #[test]
-    fn script_and_rust_steps_and_model_agree_on_every_number(sets in configurations(), steps in steps(STEPS)) {
-        block_on(run(sets, steps, true))?;
+    fn script_and_rust_steps_and_model_agree_on_every_number(
+        sets in configurations(),
+        contracts in contracts(),
+        steps in steps(STEPS),
+    ) {
+        block_on(run(sets, &contracts, steps, true))?;
     }
 
     #[test]
     fn script_and_rust_steps_and_model_agree_while_the_day_changes_on_which_months_begin(
         sets in months(),
+        contracts in contracts(),
         mut steps in steps(STEPS / 4),
     ) {
         for step in &mut steps {
@@ -640,7 +755,7 @@ proptest! {
                 *micros *= 9;
             }
         }
-        block_on(run(sets, steps, true))?;
+        block_on(run(sets, &contracts, steps, true))?;
     }
 
     /// The model cannot follow where doubles have to round, and both stores round in the same way.
@@ -649,24 +764,24 @@ proptest! {
         sets in odd_configurations(),
         steps in steps(STEPS / 4),
     ) {
-        block_on(run(sets, steps, false))?;
+        block_on(run(sets, &[], steps, false))?;
     }
 
     /// D18, L4: exact to the microsecond, for all policies together, however they count.
     #[test]
     fn waiting_for_retry_after_is_enough_and_one_microsecond_less_is_not(
         policies in (1..=4_usize).prop_flat_map(|count| (0..count).map(|name| timed(NAMES[name])).collect::<Vec<_>>()),
-        lockouts in proptest::collection::vec(lockouts(), 4),
+        extras in proptest::collection::vec(extras(), 4),
         before in proptest::collection::vec((0..5_000_000_u64, requests(), proptest::option::of(0..60_u64)), 0..40),
         request in (1..=30_u64, 0..=30_u64, 0..=30_u64, 0..=30_u64),
     ) {
         let (cost, request_bytes, response_bytes, tokens) = request;
         let request = Request { cost, request_bytes, response_bytes, tokens, slots: true };
-        let policies: Vec<_> = policies.into_iter().zip(lockouts).map(|(policy, lockout)| blocking(policy, lockout)).collect();
+        let policies: Vec<_> = policies.into_iter().zip(extras).map(|(policy, extras)| with_extras(policy, extras)).collect();
         block_on(async {
             let (clock, memory, redis) = stores();
             let scope = fresh_scope();
-            let [set, ..] = Set::all([policies.clone(), policies]);
+            let set = Set::new(0, policies);
             let plan = |request| set.plan(partition(&scope, 0), &Action::Acquire(request));
             let stores: [&dyn Store; 2] = [&memory, &redis];
             for (pause, request, actual) in before {

@@ -1,11 +1,11 @@
 //! A limit of concurrent requests: who holds a slot.
 
-use super::{Counter, Late, State};
+use super::{Counter, Late, State, numbers::Quota};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct Concurrency {
-    limit: i128,
+    limit: Quota,
     /// The life of a lease that is not renewed; `None`: for ever.
     lease_time: Option<i128>,
     /// The holders of slots, and the ends of their leases.
@@ -15,7 +15,7 @@ pub(super) struct Concurrency {
 impl Concurrency {
     pub(super) fn new(policy: &QuotaPolicy, lease_time: Option<i128>) -> Self {
         Self {
-            limit: policy.quota().into(),
+            limit: Quota::of(policy),
             lease_time,
             leases: vec![],
         }
@@ -32,11 +32,15 @@ impl Concurrency {
 
 impl Counter for Concurrency {
     fn left(&self, moment: i128) -> i128 {
-        (self.limit - self.held(moment)).max(0)
+        (self.limit.units - self.held(moment)).max(0)
+    }
+
+    fn over(&self, moment: i128) -> i128 {
+        self.limit.over(self.held(moment))
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        self.held(moment) + cost <= self.limit
+        self.held(moment) + cost <= self.limit.ceiling
     }
 
     fn time_for(&self, _now: i128, _left: i128) -> i128 {
@@ -71,7 +75,7 @@ impl Counter for Concurrency {
     fn step_back(&mut self, _now: i128) {}
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        self.limit = policy.quota().into();
+        self.limit = Quota::of(policy);
     }
 
     fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Late, windows::Windows};
+use super::{Late, numbers::Quota, windows::Windows};
 
 #[derive(Clone, Debug)]
 pub(super) struct Counts {
@@ -52,9 +52,9 @@ impl Counts {
         }
     }
 
-    /// The room for a late charge: up to twice the quota of its policy.
+    /// The room for a late charge: up to twice the ceiling of its policy.
     pub(super) fn room(&self, now: i128, late: &Late<'_>) -> i128 {
-        (2 * i128::from(late.policy.quota()) - self.count(now, 0)).max(0)
+        (2 * Quota::of(late.policy).ceiling - self.count(now, 0)).max(0)
     }
 
     pub(super) fn until_end(&self, now: i128) -> i128 {

@@ -1,7 +1,11 @@
 //! A calendar quota: one count, with the moment at which it began. It ends when a window of the policy that began it
 //! ends, or when a policy with other windows asks after a window of its own has begun.
 
-use super::{Counter, Late, State, numbers::DivCeil, windows::Calendar};
+use super::{
+    Counter, Late, State,
+    numbers::{DivCeil, Quota},
+    windows::Calendar,
+};
 use tower_quota::QuotaPolicy;
 
 const SECOND: i128 = 1_000_000;
@@ -14,7 +18,7 @@ const UNKNOWN: i128 = 62 * 86_400 * SECOND;
 
 #[derive(Clone, Debug)]
 pub(super) struct Dated {
-    quota: i128,
+    quota: Quota,
     calendar: Calendar,
     used: i128,
     began: i128,
@@ -25,7 +29,7 @@ pub(super) struct Dated {
 impl Dated {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
         Self {
-            quota: policy.quota().into(),
+            quota: Quota::of(policy),
             calendar: Calendar::of(policy),
             used: 0,
             began: now,
@@ -58,15 +62,19 @@ impl Dated {
 
 impl Counter for Dated {
     fn left(&self, moment: i128) -> i128 {
-        (self.quota - self.used(moment)).max(0)
+        (self.quota.units - self.used(moment)).max(0)
+    }
+
+    fn over(&self, moment: i128) -> i128 {
+        self.quota.over(self.used(moment))
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        self.used(moment) + cost <= self.quota
+        self.used(moment) + cost <= self.quota.ceiling
     }
 
     fn time_for(&self, now: i128, left: i128) -> i128 {
-        let at_twice_the_rate = (left * self.calendar.length(now)).div_ceil_to(2 * self.quota);
+        let at_twice_the_rate = (left * self.calendar.length(now)).div_ceil_to(2 * self.quota.units);
         let until_end = || self.calendar.end(now) - now;
         self.full_after(now).unwrap_or_else(until_end).max(at_twice_the_rate)
     }
@@ -96,13 +104,13 @@ impl Counter for Dated {
         self.used += cost;
     }
 
-    /// Up to twice the quota of its policy. A charge of a window that has ended counts nowhere.
+    /// Up to twice the ceiling of its policy. A charge of a window that has ended counts nowhere.
     fn take_late(&mut self, now: i128, late: &Late<'_>) {
         let [charged_in, window, by_clock] = [late.charged_at, now, late.clock].map(|at| self.calendar.number(at));
         if charged_in < window && window <= by_clock {
             return;
         }
-        let units = late.units.min(2 * i128::from(late.policy.quota()) - self.used(now));
+        let units = late.units.min(2 * Quota::of(late.policy).ceiling - self.used(now));
         if units > 0 {
             self.take(now, units, 0);
         }
@@ -124,7 +132,7 @@ impl Counter for Dated {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        self.quota = policy.quota().into();
+        self.quota = Quota::of(policy);
         self.adopt_windows(policy);
     }
 

@@ -1,11 +1,16 @@
 //! Fixed windows: one count.
 
-use super::{Counter, Late, State, counts::Counts, numbers::DivCeil, windows::Windows};
+use super::{
+    Counter, Late, State,
+    counts::Counts,
+    numbers::{DivCeil, Quota},
+    windows::Windows,
+};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct FixedWindow {
-    quota: i128,
+    quota: Quota,
     windows: Windows,
     counts: Counts,
 }
@@ -13,7 +18,7 @@ pub(super) struct FixedWindow {
 impl FixedWindow {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
         Self {
-            quota: policy.quota().into(),
+            quota: Quota::of(policy),
             windows: Windows::of(policy),
             counts: Counts::new(Windows::of(policy), now),
         }
@@ -29,15 +34,19 @@ impl FixedWindow {
 
 impl Counter for FixedWindow {
     fn left(&self, moment: i128) -> i128 {
-        (self.quota - self.counts.count(moment, 0)).max(0)
+        (self.quota.units - self.counts.count(moment, 0)).max(0)
+    }
+
+    fn over(&self, moment: i128) -> i128 {
+        self.quota.over(self.counts.count(moment, 0))
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        self.counts.count(moment, 0) + cost <= self.quota
+        self.counts.count(moment, 0) + cost <= self.quota.ceiling
     }
 
     fn time_for(&self, now: i128, left: i128) -> i128 {
-        let at_twice_the_rate = (left * self.windows.length()).div_ceil_to(2 * self.quota);
+        let at_twice_the_rate = (left * self.windows.length()).div_ceil_to(2 * self.quota.units);
         self.counts.until_end(now).max(at_twice_the_rate)
     }
 
@@ -64,7 +73,7 @@ impl Counter for FixedWindow {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        self.quota = policy.quota().into();
+        self.quota = Quota::of(policy);
     }
 
     fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {

@@ -13,6 +13,7 @@
 
 mod closed;
 mod concurrency;
+mod contract;
 mod counts;
 mod dated;
 mod fixed_window;
@@ -27,7 +28,8 @@ mod verdict;
 mod windows;
 
 pub use self::{
-    numbers::{Actual, Request, is_converted_exactly, is_counted_exactly},
+    contract::Contract,
+    numbers::{Actual, BOUNDS, OVERAGES, Request, is_converted_exactly, is_counted_exactly, overage, renumbered},
     partition::{Kept, Partition, Progress, Receipt},
     verdict::{Told, Verdict},
 };
@@ -43,6 +45,10 @@ use tower_quota::{Algorithm, QuotaPolicy};
 trait Counter {
     /// Whole units that are left.
     fn left(&self, moment: i128) -> i128;
+    /// Whole units that are used above the quota, up to the overage.
+    fn over(&self, _moment: i128) -> i128 {
+        0
+    }
     /// Returns `true` if `cost` units would pass at `moment`, provided that no other request arrives before.
     fn fits(&self, moment: i128, cost: i128) -> bool;
     /// The time for which a request that comes now waits for its turn.

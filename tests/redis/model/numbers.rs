@@ -1,6 +1,6 @@
 //! The costs of requests, and the policies that doubles can count.
 
-use tower_quota::{Algorithm, Direction, QuotaPolicy, QuotaUnit};
+use tower_quota::{Algorithm, CalendarPeriod, CalendarWindow, Direction, QuotaPolicy, QuotaUnit};
 
 /// A request as plans know it.
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,80 @@ pub enum Actual {
 
 pub fn window(policy: &QuotaPolicy) -> i128 {
     policy.window().unwrap().as_micros() as i128
+}
+
+/// The overages, in percent, and the bounds of individual quotas that tests draw. A policy does not return them, so it is
+/// compared with each.
+pub const OVERAGES: [u32; 5] = [1, 20, 50, 250, 10_000];
+pub const BOUNDS: [(u64, u64); 4] = [(0, 6_000), (1, 90), (5, 20), (1, 900_000_000_000)];
+
+pub fn overage(policy: &QuotaPolicy) -> Option<u32> {
+    OVERAGES
+        .into_iter()
+        .find(|percent| policy.clone().with_overage(*percent) == *policy)
+}
+
+/// The least and the largest individual quota, if the policy allows such.
+pub fn bounds(policy: &QuotaPolicy) -> Option<(u64, u64)> {
+    BOUNDS
+        .into_iter()
+        .find(|(least, most)| policy.clone().with_caller_quotas(*least..=*most) == *policy)
+}
+
+/// The burst capacity that was set, if any.
+pub fn own_capacity(policy: &QuotaPolicy) -> Option<u64> {
+    let capacity = policy.burst_capacity();
+    (policy.clone().with_burst_capacity(capacity) == *policy).then_some(capacity)
+}
+
+/// A policy with another quota and burst capacity, and without lockout, overage and individual quotas. `month_begins` is
+/// for months only.
+pub fn renumbered(old: &QuotaPolicy, quota: u64, capacity: Option<u64>, month_begins: Option<u8>) -> QuotaPolicy {
+    let name = old.name().to_owned();
+    let mut new = match (old.window(), old.calendar_window()) {
+        (Some(window), _) => QuotaPolicy::new(name, quota, window),
+        (None, Some(window)) => {
+            let period = match (window.period(), month_begins) {
+                (CalendarPeriod::Month { .. }, Some(begins)) => CalendarPeriod::Month { begins },
+                (period, _) => period,
+            };
+            QuotaPolicy::per_calendar(name, quota, CalendarWindow::new(period, window.time_zone().to_owned()))
+        }
+        (None, None) => QuotaPolicy::concurrent("", quota).with_name(name),
+    };
+    new = match old.unit() {
+        QuotaUnit::ContentBytes(content) => new.with_content_bytes(content),
+        QuotaUnit::Custom(unit) => new.with_unit(unit.as_str()),
+        _ => new,
+    };
+    new = new.with_algorithm(old.algorithm());
+    match capacity {
+        Some(capacity) => new.with_burst_capacity(capacity),
+        None => new,
+    }
+}
+
+/// The quota of windows and slots, and the most that is admitted.
+#[derive(Clone, Copy, Debug)]
+pub struct Quota {
+    pub units: i128,
+    pub ceiling: i128,
+}
+
+impl Quota {
+    pub fn of(policy: &QuotaPolicy) -> Self {
+        let units = i128::from(policy.quota());
+        let more = units * i128::from(overage(policy).unwrap_or(0)) / 100;
+        Self {
+            units,
+            ceiling: units + more,
+        }
+    }
+
+    /// The units above the quota.
+    pub fn over(&self, used: i128) -> i128 {
+        (used.min(self.ceiling) - self.units).max(0)
+    }
 }
 
 /// The rate and the capacity of a bucket. An amount is in units times the window's microseconds.
@@ -216,6 +290,9 @@ pub fn is_counted_exactly(policy: &QuotaPolicy) -> bool {
 
 /// Returns `true` if used units convert from one policy to the other without rounding of doubles.
 pub fn is_converted_exactly(from: &QuotaPolicy, to: &QuotaPolicy) -> bool {
+    if !is_bucket(from) || !is_bucket(to) || Numbers::of(from).is_rate_of(&Numbers::of(to)) {
+        return true;
+    }
     let parts = |policy| parts_of_a_unit(rate_and_capacity(policy).0, window(policy));
-    !is_bucket(from) || !is_bucket(to) || parts(from) * parts(to) < 1 << 53
+    parts(from) * parts(to) < 1 << 53
 }

@@ -3,14 +3,14 @@
 use super::{
     Counter, Late, State,
     counts::Counts,
-    numbers::{DivCeil, window},
+    numbers::{DivCeil, Quota, window},
     windows::Windows,
 };
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct SlidingCounter {
-    quota: i128,
+    quota: Quota,
     window: i128,
     counts: Counts,
 }
@@ -18,17 +18,17 @@ pub(super) struct SlidingCounter {
 impl SlidingCounter {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
         Self {
-            quota: policy.quota().into(),
+            quota: Quota::of(policy),
             window: window(policy),
             counts: Counts::new(Windows::of(policy), now),
         }
     }
 
     /// In units times the window's microseconds.
-    fn left_at(&self, moment: i128) -> i128 {
+    fn estimate(&self, moment: i128) -> i128 {
         let start = self.counts.number(moment) * self.window;
         let previous = self.counts.count(moment, 1) * (self.window - (moment - start));
-        (self.quota - self.counts.count(moment, 0)) * self.window - previous
+        self.counts.count(moment, 0) * self.window + previous
     }
 
     /// To the window in which they were counted.
@@ -40,15 +40,19 @@ impl SlidingCounter {
 
 impl Counter for SlidingCounter {
     fn left(&self, moment: i128) -> i128 {
-        self.left_at(moment).max(0) / self.window
+        (self.quota.units * self.window - self.estimate(moment)).max(0) / self.window
+    }
+
+    fn over(&self, moment: i128) -> i128 {
+        self.quota.over(self.estimate(moment).div_ceil_to(self.window))
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        cost * self.window <= self.left_at(moment)
+        self.estimate(moment) + cost * self.window <= self.quota.ceiling * self.window
     }
 
     fn time_for(&self, now: i128, left: i128) -> i128 {
-        let at_twice_the_rate = (left * self.window).div_ceil_to(2 * self.quota);
+        let at_twice_the_rate = (left * self.window).div_ceil_to(2 * self.quota.units);
         self.counts.until_end(now).max(at_twice_the_rate)
     }
 
@@ -75,7 +79,7 @@ impl Counter for SlidingCounter {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        self.quota = policy.quota().into();
+        self.quota = Quota::of(policy);
     }
 
     fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {

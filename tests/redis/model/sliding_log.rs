@@ -2,13 +2,13 @@
 
 use super::{
     Counter, Late, State,
-    numbers::{DivCeil, window},
+    numbers::{DivCeil, Quota, window},
 };
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
 pub(super) struct SlidingLog {
-    quota: i128,
+    quota: Quota,
     window: i128,
     entries: Vec<Entry>,
 }
@@ -24,7 +24,7 @@ struct Entry {
 impl SlidingLog {
     pub(super) fn new(policy: &QuotaPolicy) -> Self {
         Self {
-            quota: policy.quota().into(),
+            quota: Quota::of(policy),
             window: window(policy),
             entries: vec![],
         }
@@ -66,11 +66,15 @@ impl SlidingLog {
 
 impl Counter for SlidingLog {
     fn left(&self, moment: i128) -> i128 {
-        (self.quota - self.used(moment)).max(0)
+        (self.quota.units - self.used(moment)).max(0)
+    }
+
+    fn over(&self, moment: i128) -> i128 {
+        self.quota.over(self.used(moment))
     }
 
     fn fits(&self, moment: i128, cost: i128) -> bool {
-        self.used(moment) + cost <= self.quota
+        self.used(moment) + cost <= self.quota.ceiling
     }
 
     fn time_for(&self, now: i128, left: i128) -> i128 {
@@ -78,7 +82,7 @@ impl Counter for SlidingLog {
             .counted(now)
             .next()
             .map_or(self.window, |oldest| oldest.at + self.window - now);
-        oldest_leaves.max((left * self.window).div_ceil_to(2 * self.quota))
+        oldest_leaves.max((left * self.window).div_ceil_to(2 * self.quota.units))
     }
 
     fn used(&self, moment: i128) -> i128 {
@@ -95,7 +99,7 @@ impl Counter for SlidingLog {
     }
 
     fn take_late(&mut self, now: i128, late: &Late<'_>) {
-        let (used, bound) = (self.used(now), 2 * i128::from(late.policy.quota()));
+        let (used, bound) = (self.used(now), 2 * Quota::of(late.policy).ceiling);
         if used < bound {
             self.take(now, late.units.min(bound - used), 0);
         }
@@ -110,7 +114,7 @@ impl Counter for SlidingLog {
     }
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
-        self.quota = policy.quota().into();
+        self.quota = Quota::of(policy);
     }
 
     fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {

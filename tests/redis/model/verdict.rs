@@ -1,8 +1,12 @@
 //! The content of a decision, in numbers that can be compared.
 
-use super::{State, lockout::Lockout, numbers::is_slots};
+use super::{
+    State, first_time,
+    lockout::Lockout,
+    numbers::{is_slots, overage, window},
+};
 use std::time::Duration;
-use tower_quota::{Allowance, Availability, Decision, Outcome, QuotaPolicy};
+use tower_quota::{Algorithm, Allowance, Availability, Decision, Outcome, QuotaPolicy};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
@@ -19,6 +23,7 @@ pub struct Told {
     pub cost: i128,
     pub is_violated: bool,
     pub remaining: i128,
+    pub over_quota: i128,
     pub reset: Option<i128>,
     pub retry_after: Option<i128>,
     pub full_after: Option<i128>,
@@ -36,6 +41,11 @@ fn wait((state, lockout): Known<'_>, now: i128, cost: i128) -> Option<i128> {
     Some(units.max(lockout.rest(now)))
 }
 
+/// The time until one unit of the quota is available and the lockout has ended.
+fn next_unit((state, lockout): Known<'_>, now: i128) -> Option<i128> {
+    first_time(|late| lockout.rest(now + late) == 0 && state.get().left(now + late) > 0)
+}
+
 /// The time until all units are available and the lockout has ended.
 fn full_after((state, lockout): Known<'_>, now: i128) -> Option<i128> {
     let rest = lockout.rest(now);
@@ -50,7 +60,7 @@ pub(super) fn left(policy: &QuotaPolicy, known: Known<'_>, now: i128) -> (i128, 
         known.0.get().left(now)
     };
     let window = || match left {
-        0 => wait(known, now, 1),
+        0 => next_unit(known, now),
         left => Some(known.0.get().time_for(now, left)),
     };
     (left, if is_slots(policy) { None } else { window() })
@@ -81,6 +91,19 @@ impl Verdict {
             delay: 0,
             policies: peeked.allowances().map(Told::of).collect(),
         }
+    }
+
+    /// The verdict about a charge that was not made. If nothing is left of the quota of a log with an overage, the effective
+    /// window that is told may be too long, by less than the log's window.
+    pub fn with_room(mut self, told: &Self, policies: &[QuotaPolicy]) -> Self {
+        for ((own, told), policy) in self.policies.iter_mut().zip(&told.policies).zip(policies) {
+            let is_log = policy.algorithm() == Algorithm::SlidingWindowLog && overage(policy).is_some();
+            let too_long = told.reset.zip(own.reset).map(|(told, own)| told - own);
+            if is_log && own.remaining == 0 && too_long.is_some_and(|time| (0..window(policy)).contains(&time)) {
+                own.reset = told.reset;
+            }
+        }
+        self
     }
 
     /// The same, without a charge. The time at which a slot is released is unknown.
@@ -134,6 +157,7 @@ impl Told {
             cost: allowance.cost().into(),
             is_violated: allowance.is_violated(),
             remaining: allowance.remaining().into(),
+            over_quota: allowance.over_quota().into(),
             reset: allowance.effective_window().map(micros),
             retry_after: allowance.retry_after().map(micros),
             full_after: allowance.full_after().map(micros),
@@ -160,6 +184,7 @@ impl Told {
             cost,
             is_violated,
             remaining,
+            over_quota: after.0.get().over(now),
             reset: if is_slots(policy) {
                 None
             } else {
