@@ -355,9 +355,8 @@ impl Faults {
             .refund(&Refund::new(1, ChargeTime::Now))
             .await
             .unwrap();
-        let above_the_bound = LateCharge::new(9_000_000);
-        let reported = self.tiers.limiter().caller("bob").charge(&above_the_bound).await;
-        reported.unwrap();
+        let bob = self.tiers.limiter().caller("bob");
+        bob.charge(&LateCharge::new(9_000_000)).await.unwrap();
         let (own, other, clock) = &self.forgetful;
         send(own, request("alice")).await;
         other.limiter().caller(&alice).reset().await.unwrap();
