@@ -127,7 +127,7 @@ impl Bucket {
     /// reduced to a thirtieth, an exhausted day would take a month to refill. A level that this bucket cannot represent
     /// keeps its rate, too.
     pub(crate) fn reading_of(&self, level: u64, by: &Self) -> BucketReading {
-        let used = self.convert(&level, by);
+        let used = self.converted(level, by.weight);
         if level == 0 || self.has_numbers_of(by) {
             return BucketReading::of(used);
         }
@@ -137,8 +137,9 @@ impl Bucket {
         BucketReading { used, other }
     }
 
-    fn converted(&self, other: &OtherRate) -> u64 {
-        convert(other.level, other.weight.get(), self.weight, f64::ceil).min(EXACT - 1)
+    /// Rounded up, by less than the weight of a microsecond.
+    fn converted(&self, level: u64, weight: u64) -> u64 {
+        convert(level, weight, self.weight, f64::ceil).min(EXACT - 1)
     }
 
     /// Returns the time until a level of this bucket is at most `most`.
@@ -241,9 +242,8 @@ impl Arithmetic for Bucket {
         *used = self.drained(*used, times.elapsed());
     }
 
-    /// Rounded up, by less than the weight of a microsecond.
     fn convert(&self, used: &u64, from: &Self) -> u64 {
-        convert(*used, from.weight, self.weight, f64::ceil).min(EXACT - 1)
+        self.converted(*used, from.weight)
     }
 
     fn empty_at(&self, used: &u64, last: u64) -> u64 {
@@ -338,7 +338,7 @@ impl Arithmetic for Bucket {
             Some(mut other) => {
                 other.level = other.level.saturating_sub(elapsed.saturating_mul(other.drain.get()));
                 BucketReading {
-                    used: self.converted(&other),
+                    used: self.converted(other.level, other.weight.get()),
                     other: Some(other).filter(|other| other.level > 0),
                 }
             }

@@ -153,8 +153,8 @@ impl Drop for Reading {
 pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
-    /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted, also if a rejection
-    /// [discards](crate::LingeringClose) them.
+    /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted, even if
+    /// a rejection [discards](crate::LingeringClose) them.
     pub struct RequestContentBody<B> {
         #[pin]
         inner: B,

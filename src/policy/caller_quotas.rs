@@ -1,6 +1,6 @@
 use std::{borrow::Cow, sync::Arc};
 
-use super::{CalendarPeriod, CalendarWindow, QuotaPolicy, set::PolicySet};
+use super::{Algorithm, CalendarPeriod, CalendarWindow, QuotaPolicy, set::PolicySet};
 use crate::clock::Timestamp;
 
 /// Individual quotas of a caller, for example by contract, which replace the quotas of its tier.
@@ -89,7 +89,8 @@ impl CallerQuotas {
 
     /// Sets the quota of a policy, in its unit and window.
     ///
-    /// 0 closes the policy if its lower bound is 0.
+    /// 0 closes the policy if its lower bound is 0. A quota below the burst capacity of a
+    /// [strict token bucket](crate::Algorithm::StrictTokenBucket) also lowers the capacity.
     #[must_use]
     pub fn quota(self, policy: impl Into<Cow<'static, str>>, quota: u64) -> Self {
         self.with_numbers(policy.into(), |numbers| numbers.quota = Some(quota))
@@ -97,7 +98,8 @@ impl CallerQuotas {
 
     /// Sets the burst capacity of a [token bucket](crate::QuotaPolicy::with_burst_capacity).
     ///
-    /// The capacity is capped at the upper bound of the policy's quotas, and ignored for other policies.
+    /// The capacity is capped at the upper bound of the policy's quotas, and at the caller's quota for a [strict token
+    /// bucket](crate::Algorithm::StrictTokenBucket). Other policies ignore it.
     #[must_use]
     pub fn burst_capacity(self, policy: impl Into<Cow<'static, str>>, capacity: u64) -> Self {
         self.with_numbers(policy.into(), |numbers| numbers.burst_capacity = Some(capacity))
@@ -105,8 +107,8 @@ impl CallerQuotas {
 
     /// Sets the day on which the caller's months begin, from 1 to 31, such as its billing day.
     ///
-    /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month). A month without that day
-    /// begins on its last day. A day outside the range is replaced by the nearest one.
+    /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month) and [caller
+    /// quotas](crate::QuotaPolicy::with_caller_quotas). A month without that day begins on its last day. A day outside the range is replaced by the nearest one.
     ///
     /// When the day changes, used units count until the month in which the first of them was used ends, by the old or by
     /// the new day, whichever is earlier. Therefore, a renewal that fields or decisions have announced is kept, and days
@@ -257,6 +259,9 @@ impl QuotaPolicy {
             };
             if let (Some(window), Some(begins)) = (&mut policy.calendar, numbers.month_begins) {
                 window.period = CalendarPeriod::Month { begins };
+            }
+            if policy.algorithm == Algorithm::StrictTokenBucket && policy.quota > 0 {
+                policy.burst_capacity = policy.burst_capacity.map(|capacity| capacity.min(policy.quota));
             }
             policy.with_fitting_prefetch()
         };

@@ -525,19 +525,53 @@ async fn top_ups_are_added_to_what_a_caller_has_without_them() {
             (506, 11),
         ),
     ] {
-        let layer = limits(memory(&clock())).policy(policy).build().unwrap();
-        let peeked = layer
-            .limiter()
-            .caller(&PartitionKey::new("x-user-id", "acme"))
-            .quotas(quotas.clone());
-        let decision = peeked.peek().await.unwrap().unwrap();
-        let minute = decision.allowances().next().unwrap();
-        let capacity = if minute.policy().quota() == 0 {
-            0
-        } else {
-            minute.policy().burst_capacity()
-        };
-        assert_eq!((minute.policy().quota(), capacity), expected, "{quotas:?}");
+        assert_eq!(numbers_of(policy, &quotas).await, expected, "{quotas:?}");
+    }
+}
+
+/// Found by the differential test: the caller had the quota of the rules.
+#[tokio::test]
+async fn a_quota_below_the_burst_capacity_of_a_strict_bucket_applies() {
+    let minute = QuotaPolicy::per_minute("minute", 20).with_algorithm(Algorithm::StrictTokenBucket);
+    let minute = minute.with_burst_capacity(15).with_caller_quotas(0..=6_000);
+    let topped_up = quotas(10).top_up("minute", 2, Timestamp::from_micros(u64::MAX));
+    for (quotas, expected) in [
+        (quotas(10), (10, 10)),
+        (quotas(1), (1, 1)),
+        (quotas(0), (0, 0)),
+        (quotas(30), (30, 15)),
+        (quotas(30).burst_capacity("minute", 40), (30, 30)),
+        (topped_up, (12, 12)),
+    ] {
+        assert_eq!(numbers_of(minute.clone(), &quotas).await, expected, "{quotas:?}");
+    }
+}
+
+/// The quota and the burst capacity of a caller, or 0 if the policy is closed.
+async fn numbers_of(policy: QuotaPolicy, quotas: &CallerQuotas) -> (u64, u64) {
+    let layer = limits(memory(&clock())).policy(policy).build().unwrap();
+    let acme = PartitionKey::new("x-user-id", "acme");
+    let caller = layer.limiter().caller(&acme).quotas(quotas.clone());
+    let decision = caller.peek().await.unwrap().unwrap();
+    let own = decision.allowances().next().unwrap().policy().clone();
+    let capacity = if own.quota() == 0 { 0 } else { own.burst_capacity() };
+    (own.quota(), capacity)
+}
+
+/// Exact to the microsecond.
+#[tokio::test]
+async fn quotas_that_end_apply_until_their_end_and_no_longer() {
+    let clock = clock();
+    let layer = limits_of(Limiter::builder(memory(&clock)).clock(clock.clone()))
+        .policy(MINUTE)
+        .build()
+        .unwrap();
+    let end = clock.now().saturating_add(Duration::from_secs(5));
+    let own = quotas(12).until(end);
+    for (at, quota) in [(end.as_micros() - 1, 12), (end.as_micros(), 100)] {
+        clock.set(Timestamp::from_micros(at));
+        let policy = policy_of(&layer, request_with("acme", own.clone())).await;
+        assert_eq!(policy, format!(r#""minute";q={quota};w=60"#));
     }
 }
 

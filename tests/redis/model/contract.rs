@@ -62,7 +62,11 @@ impl Contract {
         let more: u64 = top_ups.map(|(_, units, _)| units).sum();
         // Nothing is added above the upper bound, and nothing is taken away.
         let topped_up = |number: u64| (number + more).min(most).max(number);
-        let mut own = renumbered(policy, topped_up(quota), capacity.map(topped_up), day);
+        let (quota, mut capacity) = (topped_up(quota), capacity.map(topped_up));
+        if policy.algorithm() == Algorithm::StrictTokenBucket && quota > 0 {
+            capacity = capacity.map(|capacity| capacity.min(quota));
+        }
+        let mut own = renumbered(policy, quota, capacity, day);
         if let Some(time) = policy.lockout() {
             own = own.with_lockout(time);
         }

@@ -161,7 +161,7 @@ pub struct Pacing {
     trial: Option<Trial>,
     /// The value of `last` when a rejection arrived.
     rejected_at: Option<u64>,
-    /// Rejections in a row. Those of requests that were sent together count once.
+    /// The number of consecutive rejections. Rejections of requests that were sent together count once.
     rejections: u32,
 }
 

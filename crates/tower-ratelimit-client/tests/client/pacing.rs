@@ -565,7 +565,7 @@ fn jitter_spreads_clients_even_where_their_wait_is_the_longest_one() {
         }
         assert_eq!(waits(0, lines)[0], seconds(100));
     }
-    // A shorter wait is only lengthened, and clients differ as far as there is room.
+    // Jitter only lengthens a shorter wait, up to the cap.
     let waits = waits(100, &["retry-after: 90"]);
     assert!(waits[0] >= seconds(90) && waits[199] <= seconds(100));
     assert!(waits[199] - waits[0] > seconds(5), "{waits:?}");

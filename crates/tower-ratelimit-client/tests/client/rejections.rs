@@ -293,7 +293,7 @@ async fn a_pushback_of_grpc_is_a_wait_or_forbids_the_retry() {
     assert_eq!(retries_after((200, vec!["grpc-status: 8", twice, twice])).await, (0, 0));
 }
 
-/// Whether or not this request is sent again, the server has rejected it.
+/// The server has rejected the request, even if the client does not retry it.
 #[tokio::test(start_paused = true)]
 async fn a_pushback_that_forbids_a_retry_delays_other_requests_like_any_rejection() {
     let lines = vec!["grpc-status: 8", "grpc-retry-pushback-ms: -1"];
