@@ -181,6 +181,29 @@ fn a_slow_response_does_not_replace_that_of_a_later_request() {
 }
 
 #[test]
+fn a_change_that_is_sent_slowly_does_not_replace_a_later_one() {
+    let mut visit = Visit::start();
+    let page = &mut visit.page;
+    page.eval(
+        "const send = fetch;
+        let sent = 0;
+        window.fetch = async (...request) => {
+            sent += 1;
+            if (sent === 1) await new Promise((done) => setTimeout(done, 500));
+            return send(...request);
+        };",
+    );
+    page.set("[name=quota]", "7");
+    page.set("[name=quota]", "9");
+    page.wait_for_text(METER, "9 of 9 left");
+    // Both requests have been answered, and the page has had time to load the configuration of the server.
+    page.eval("new Promise((done) => setTimeout(done, 1_000))");
+    assert_eq!(page.eval("document.querySelector('[name=quota]').value"), "9");
+    assert_eq!(page.text(METER), "9 of 9 left");
+    visit.end();
+}
+
+#[test]
 fn the_same_requests_are_counted_under_each_algorithm() {
     let mut visit = Visit::start();
     let page = &mut visit.page;

@@ -68,42 +68,48 @@ function read() {
   return { policies, cost: Number(at("cost").value), dialect: at("dialect").value, outage: at("outage").value };
 }
 
-let changes = 0;
+let exchanges = 0;
+let lastExchange = Promise.resolve();
 let typing;
 let version = null;
 let isAsking = false;
 
-async function change() {
-  const change = ++changes;
+/**
+ * Reads or changes the configuration of the server. An exchange starts after the previous one, because the server may
+ * receive parallel requests in another order. Only the last one counts.
+ */
+function exchange(request, display = use) {
+  const number = ++exchanges;
+  isAsking = true;
+  lastExchange = lastExchange.then(async () => {
+    if (number !== exchanges) return;
+    try {
+      const description = await request();
+      if (number === exchanges) display(description);
+    } catch (error) {
+      if (number === exchanges) say(error);
+    }
+    if (number === exchanges) isAsking = false;
+  });
+  return lastExchange;
+}
+
+function change() {
   clearTimeout(typing);
   showWhatApplies();
-  const wrong = at("setup").querySelector(":invalid:not(fieldset)");
-  if (wrong !== null) {
-    say({ message: `${wrong.labels[0]?.textContent ?? "Window"}: ${wrong.validationMessage}` });
-    return;
-  }
-  isAsking = true;
-  try {
-    const description = await ask("PUT", "/api/setup", read());
-    // Ignores a response that a later change has made obsolete.
-    if (change === changes) use(description);
-  } catch (error) {
-    if (change === changes) say(error);
-  }
-  if (change === changes) isAsking = false;
+  exchange(() => {
+    const wrong = at("setup").querySelector(":invalid:not(fieldset)");
+    if (wrong === null) return ask("PUT", "/api/setup", read());
+    throw new Error(`${wrong.labels[0]?.textContent ?? "Window"}: ${wrong.validationMessage}`);
+  });
 }
 
 /** Displays the configuration of the server, at the start and after changes by other pages. */
-async function load() {
-  isAsking = true;
-  try {
-    const description = await ask("GET", "/api/setup");
+function load() {
+  return exchange(() => ask("GET", "/api/setup"), (description) => {
     write(description);
     use(description);
-  } catch (error) {
-    say(error);
-  }
-  isAsking = false;
+  });
 }
 
 function use(description) {
