@@ -79,8 +79,8 @@ impl Store for RemovableStore {
         self.store.traits()
     }
 
-    fn catch_up(&self) -> StoreFuture<bool> {
-        self.store.catch_up()
+    fn silence(&self) -> StoreFuture<Option<Duration>> {
+        self.store.silence()
     }
 
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {

@@ -133,14 +133,18 @@ impl Bench {
         user + system
     }
 
-    /// Returns the numbers of decisions and of undecided requests that `tasks` concurrent tasks reach.
     async fn decide(&self, decide: &impl Decide, tasks: usize) -> (u64, u64) {
-        let is_over = Arc::default();
-        let running = ask(decide, tasks, u64::MAX, &is_over);
-        tokio::time::sleep(self.length).await;
-        is_over.store(true, Ordering::Relaxed);
-        sum(running).await
+        run(decide, tasks, self.length).await
     }
+}
+
+/// Returns the numbers of decisions and of undecided requests that `tasks` concurrent tasks reach in `length`.
+pub async fn run(decide: &impl Decide, tasks: usize, length: Duration) -> (u64, u64) {
+    let is_over = Arc::default();
+    let running = ask(decide, tasks, u64::MAX, &is_over);
+    tokio::time::sleep(length).await;
+    is_over.store(true, Ordering::Relaxed);
+    sum(running).await
 }
 
 /// Starts `tasks` tasks, each of which makes at most `most` decisions, or fewer if `is_over` is set earlier. A task
@@ -261,16 +265,20 @@ impl WholeLayer {
 
     /// Two partitions per request, each with its own policies.
     pub fn of_two_partitions(store: RedisStore) -> Self {
+        Self::of_two(RateLimitLayer::builder(store))
+    }
+
+    pub fn of_two(builder: RateLimitLayerBuilder) -> Self {
         let other = key::from_fn(|parts| {
             let user = parts.extensions.get::<UserId>()?;
             Some(user.key(UserId::OTHER_KIND))
         });
-        let builder = RateLimitLayer::builder(store).named_key("other", other);
+        let builder = builder.named_key("other", other);
         let others = OTHERS.map(|policy| policy.keyed_by("other"));
         Self::of(builder, POLICIES.into_iter().chain(others))
     }
 
-    fn of(builder: RateLimitLayerBuilder, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
+    pub fn of(builder: RateLimitLayerBuilder, policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
         let builder = builder.scope(SCOPE).key(key::extension::<UserId>());
         let builder = policies
             .into_iter()

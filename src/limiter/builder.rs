@@ -141,15 +141,17 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the maximum wait for a decision, from 1 ms to 60 s. Default: 50 ms.
+    /// Sets the maximum wait for a store that does not respond, from 1 ms to 60 s. Default: 50 ms.
     ///
     /// After the deadline, the [`fallback`](Self::fallback) or the [`failure_mode`](Self::failure_mode) decides. After
     /// five consecutive failures, a circuit breaker opens, and requests no longer wait. One request at a time probes
     /// the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one failure,
     /// regardless of the number of requests in flight on it.
     ///
-    /// Data that has already arrived at the deadline is still processed ([`Store::catch_up`](crate::Store::catch_up)).
-    /// If late timers show that the process is overloaded while the server responds, a decision waits up to 1 s longer.
+    /// If a Redis server has replied to other calls within this time, the machine or the server is overloaded, and a
+    /// decision waits longer, so that limits apply under load: up to five deadlines, and for the time for which this
+    /// process did not run, but at most 1 s beyond the deadline. The time for which the server is silent does not include
+    /// the time for which this process did not run. See [`Store::silence`](crate::Store::silence).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.config.deadline = deadline;
         self

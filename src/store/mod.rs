@@ -29,7 +29,7 @@ use crate::{
 /// `test_util::check_store`.
 ///
 /// `acquire`, `settle` and `reset` are required. A store that wraps another or uses several servers should also
-/// implement [`traits`](Self::traits), [`catch_up`](Self::catch_up), [`flush`](Self::flush) and [`ready`](Self::ready).
+/// implement [`traits`](Self::traits), [`silence`](Self::silence), [`flush`](Self::flush) and [`ready`](Self::ready).
 ///
 /// An error is not a rejection: the store has made no decision, and the layer applies its
 /// [`FailureMode`](crate::FailureMode). Stores need no timeouts, because the layer drops calls that exceed its
@@ -199,65 +199,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.decide(plan.asked())
     }
 
-    /// Sends queued calls and reads the replies that have arrived. Resolves to `true` if more replies may arrive soon.
+    /// Reads the replies that have arrived, and returns for how long a server with unanswered calls has been silent.
+    /// Returns `None` if this is unknown.
     ///
-    /// The layer calls this when the deadline of a decision expires, because in an overloaded process the call may not
-    /// have been written yet, or its reply may be unread. `true` means that bytes were sent or received during this
-    /// call or shortly before. While timers are late, which shows an overloaded process, and the future resolves to
-    /// `true`, the layer repeats the call and extends the deadline, by up to 1 s. Otherwise, the layer calls once,
-    /// which takes microseconds.
+    /// The layer calls this when the deadline of a decision expires. If the silence is shorter than the deadline, the
+    /// server replies to others, so the machine or the server is overloaded, and the decision waits longer: see
+    /// [`deadline`](crate::LimiterBuilder::deadline). Otherwise, the decision fails.
     ///
-    /// A store that wraps another forwards the call. Default: resolves to `false` immediately.
-    ///
-    /// ```
-    /// use std::sync::Arc;
-    /// use tokio::sync::Notify;
-    /// use tower_quota::{Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer};
-    /// use tower_quota::{Settlement, Store, StoreFuture, key};
-    ///
-    /// /// A store that does not read its replies before `catch_up`.
-    /// #[derive(Debug)]
-    /// struct Unread(MemoryStore, Arc<Notify>);
-    ///
-    /// impl Store for Unread {
-    ///     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
-    ///         let (store, read) = (self.0.clone(), Arc::clone(&self.1));
-    ///         StoreFuture::boxed(async move {
-    ///             read.notified().await;
-    ///             store.acquire(plan).await
-    ///         })
-    ///     }
-    ///
-    ///     fn catch_up(&self) -> StoreFuture<bool> {
-    ///         let read = Arc::clone(&self.1);
-    ///         StoreFuture::boxed(async move {
-    ///             read.notify_one();
-    ///             Ok(false)
-    ///         })
-    ///     }
-    ///
-    ///     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-    ///         self.0.settle(settlement)
-    ///     }
-    ///
-    ///     fn reset(&self, plan: Plan) -> StoreFuture<()> {
-    ///         self.0.reset(plan)
-    ///     }
-    /// }
-    ///
-    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
-    /// # set_up::run(async {
-    /// // At the deadline of a request, the layer calls `catch_up`, and the request is counted.
-    /// let layer = RateLimitLayer::builder(Unread(MemoryStore::new(), Arc::default()))
-    ///     .scope("api")
-    ///     .key(key::header("x-user-id"))
-    ///     .policy(QuotaPolicy::per_hour("hour", 10))
-    ///     .build()?;
-    /// # assert!(set_up::is_counted(&layer, http::Request::get("/").header("x-user-id", "alice")).await);
-    /// # Ok(()) });
-    /// ```
-    fn catch_up(&self) -> StoreFuture<bool> {
-        StoreFuture::ready(Ok(false))
+    /// A store that wraps another forwards the call. Default: `None`.
+    fn silence(&self) -> StoreFuture<Option<Duration>> {
+        StoreFuture::ready(Ok(None))
     }
 
     /// Returns properties that layers and limiters read once, when they are built.
@@ -326,8 +277,8 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).traits()
     }
 
-    fn catch_up(&self) -> StoreFuture<bool> {
-        (**self).catch_up()
+    fn silence(&self) -> StoreFuture<Option<Duration>> {
+        (**self).silence()
     }
 
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {

@@ -1,9 +1,11 @@
 //! Synchronization, collections and random numbers shared by several modules.
 
 pub(crate) mod bounded_map;
-pub(crate) mod last_turn;
+pub(crate) mod deadline;
 pub(crate) mod mutex;
 pub(crate) mod per_thread;
+#[cfg(feature = "redis")]
+pub(crate) mod process_time;
 pub(crate) mod random;
 pub(crate) mod ready;
 pub(crate) mod sharded;

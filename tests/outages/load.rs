@@ -186,8 +186,8 @@ impl Store for Watched {
         self.store.peek(plan)
     }
 
-    fn catch_up(&self) -> StoreFuture<bool> {
-        self.store.catch_up()
+    fn silence(&self) -> StoreFuture<Option<Duration>> {
+        self.store.silence()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     decision::{Measurement, Plan},
     error::{StoreError, StoreErrorKind},
     store::{BoxedAnswer, Store},
-    sync::last_turn::{self, Late},
+    sync::deadline::{self, Late},
     telemetry::{Stopwatch, StoreTelemetry},
 };
 
@@ -96,12 +96,9 @@ impl GuardedStore {
         })
     }
 
-    /// Fails after the deadline and the grace period of `last_turn`.
+    /// Fails after the deadline, which is extended while the store replies.
     pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Result<T, Late> {
-        let catch_up = || {
-            let caught_up = self.bare.catch_up().into_ready().err()?;
-            Some(async { caught_up.await.unwrap_or(false) })
-        };
-        last_turn::within(deadline, result, catch_up).await
+        let silence = async || self.bare.silence().await.ok().flatten();
+        deadline::within(deadline, result, silence).await
     }
 }

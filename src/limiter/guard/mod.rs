@@ -41,7 +41,7 @@ use crate::{
     decision::{Cached, Decision, Plan},
     error::{StoreError, StoreErrorKind},
     store::StoreFuture,
-    sync::last_turn,
+    sync::deadline,
 };
 
 impl Guard {
@@ -126,7 +126,7 @@ impl Guard {
             self.prefetch.flush().await;
             self.cancelled.closed().await;
         };
-        let is_over = last_turn::ends_within(timeout, own).await;
+        let is_over = deadline::ends_within(timeout, own).await;
         let calls = self.prefetch.fetches() + self.cancelled.receiver_count();
         let own = match is_over {
             true => Ok(()),

@@ -17,12 +17,14 @@ use crate::{
     decision::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     error::StoreError,
     lease::LeaseId,
+    sync::process_time::PROCESS_TIME,
 };
 
 impl Engine {
     /// The future of a separate call is boxed, because it takes about a thousand bytes, many more than a decision that
     /// waits for a shared call needs.
     pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
+        PROCESS_TIME.keep();
         if self.server.order.is_before(&plan) {
             return self.acquire_unshared(plan).await;
         }

@@ -22,7 +22,6 @@ pub use self::builder::RedisStoreBuilder;
 use self::{engine::Engine, keyspace::Key, script::Call};
 use super::{Store, StoreFuture, StoreReport, StoreTraits};
 use crate::{
-    clock::Clock,
     decision::{Measurement, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
 };
@@ -152,13 +151,9 @@ impl Store for RedisStore {
         }
     }
 
-    fn catch_up(&self) -> StoreFuture<bool> {
+    fn silence(&self) -> StoreFuture<Option<Duration>> {
         let engine = Arc::clone(&self.0);
-        StoreFuture::boxed(async move {
-            let since = Clock::system().now();
-            engine.shared_calls.catch_up().await;
-            Ok(engine.server.topology.catch_up(since).await)
-        })
+        StoreFuture::boxed(async move { Ok(engine.server.topology.silence().await) })
     }
 
     fn ready(&self, timeout: Duration) -> StoreFuture<StoreReport> {

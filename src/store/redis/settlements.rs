@@ -33,7 +33,7 @@ use crate::{
     error::{StoreError, StoreErrorKind},
     partition::PartitionId,
     store::StoreFuture,
-    sync::last_turn,
+    sync::deadline,
 };
 
 /// The maximum number of queued settlements; further ones are dropped.
@@ -94,7 +94,7 @@ impl Engine {
             // The task may have ended with its runtime and left settlements unsent.
             self.start();
         }
-        let is_over = last_turn::ends_within(timeout, settling.closed()).await;
+        let is_over = deadline::ends_within(timeout, settling.closed()).await;
         let (kind, left, lost) = match is_over {
             true => match settling.send_replace(0) {
                 0 => return Ok(()),
@@ -258,8 +258,7 @@ impl Server {
     }
 
     async fn within_deadline<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        let catch_up = || Some(self.topology.catch_up(Clock::system().now()));
-        let settled = last_turn::within(Instant::now() + DEADLINE, call, catch_up).await;
+        let settled = deadline::within(Instant::now() + DEADLINE, call, || self.topology.silence()).await;
         settled.unwrap_or_else(|late| Err(late.error("no reply to a settlement")))
     }
 

@@ -113,6 +113,9 @@ struct PendingReply<'a> {
 
 impl<'a> PendingReply<'a> {
     fn new(health: &'a Health, since: Timestamp) -> Self {
+        if let Some(wire) = &health.wire {
+            wire.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
         Self {
             health,
             answers: health.answers.load(Ordering::Relaxed),
@@ -129,6 +132,9 @@ impl<'a> PendingReply<'a> {
 
 impl Drop for PendingReply<'_> {
     fn drop(&mut self) {
+        if let Some(wire) = &self.health.wire {
+            wire.unanswered.fetch_sub(1, Ordering::Relaxed);
+        }
         // If other calls received replies in the meantime, the connection works, and the call or this process was slow.
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
         if !self.is_answered

@@ -26,5 +26,4 @@ pub(super) use self::{
     sentinel::Sentinels,
     stream::TlsSettings,
     topology::{Route, Topology},
-    wire::BUSY_SERVER,
 };

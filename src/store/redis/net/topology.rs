@@ -1,5 +1,7 @@
 //! The servers of a store, and the assignment of keys to them.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::{
@@ -13,7 +15,6 @@ use super::{
     wire,
 };
 use crate::{
-    clock::Timestamp,
     decision::{PartNumbers, PartPlan, Plan},
     error::StoreError,
 };
@@ -79,14 +80,14 @@ impl Topology {
         }
     }
 
-    /// Waits until calls are written and all received replies are read. Returns `true` if further replies may follow,
-    /// because bytes were written or read after `since` or shortly before it.
-    pub(crate) async fn catch_up(&self, since: Timestamp) -> bool {
+    /// Waits until calls are written and all received replies are read. Returns for how long the servers have been
+    /// silent, or `None` without an open connection.
+    pub(crate) async fn silence(&self) -> Option<Duration> {
         let wires = match self {
             Self::Single { pool, .. } => pool.wires(),
             Self::Cluster(cluster) => cluster.wires(),
         };
-        wire::catch_up(wires, since).await
+        wire::silence(wires).await
     }
 
     pub(crate) fn has_own_breakers(&self) -> bool {

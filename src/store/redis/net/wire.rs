@@ -6,7 +6,7 @@ use std::{
     pin::Pin,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
     task::{Context, Poll, Waker},
     time::Duration,
@@ -21,7 +21,7 @@ use tokio::{
 use super::stream::Stream;
 use crate::{
     clock::{Clock, Timestamp},
-    sync::mutex::Mutex,
+    sync::{mutex::Mutex, process_time::PROCESS_TIME},
 };
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;
@@ -31,8 +31,12 @@ pub(crate) struct Wire {
     has_ended: AtomicBool,
     /// The number of bytes that may have been written.
     written: AtomicU64,
-    /// The time of the last write or read, in microseconds.
-    used_at: AtomicU64,
+    /// The number of calls without a reply.
+    pub(super) unanswered: AtomicU32,
+    /// The [time](PROCESS_TIME) of the last read.
+    heard_at: AtomicU64,
+    /// The [time](PROCESS_TIME) of the first write since then, or 0.
+    asked_at: AtomicU64,
     on_end: OnceLock<OnEnd>,
     /// Wakes the reading task.
     reader: Mutex<Option<Waker>>,
@@ -86,33 +90,33 @@ impl Wire {
         }
     }
 
-    fn was_used(&self, now: Timestamp) {
-        self.used_at.store(now.as_micros(), Ordering::Relaxed);
+    fn has_read(&self) {
+        self.heard_at.store(PROCESS_TIME.micros(), Ordering::Relaxed);
+        self.asked_at.store(0, Ordering::Relaxed);
     }
 
-    fn has_written(&self, bytes: usize, now: Timestamp) {
-        self.was_used(now);
+    fn has_written(&self, bytes: usize) {
+        if self.asked_at.load(Ordering::Relaxed) == 0 {
+            self.asked_at.store(PROCESS_TIME.micros(), Ordering::Relaxed);
+        }
         self.written.fetch_add(bytes as u64, Ordering::Release);
     }
 
-    fn was_used_since(&self, since: Timestamp) -> bool {
-        let last = self
-            .used_at
-            .load(Ordering::Relaxed)
-            .saturating_add(BUSY_SERVER.as_micros() as u64);
-        !self.has_ended() && last >= since.as_micros()
+    /// Returns the time since the last read, or since the oldest unanswered call was written, whichever is shorter.
+    fn silence(&self) -> Duration {
+        let [heard, asked] = [&self.heard_at, &self.asked_at].map(|at| at.load(Ordering::Relaxed));
+        Duration::from_micros(PROCESS_TIME.micros().saturating_sub(heard.max(asked)))
     }
 }
-
-/// The response time of a busy server.
-pub(crate) const BUSY_SERVER: Duration = Duration::from_millis(10);
 
 /// The number of tasks between a decision and the socket: the call, and the writer of its connection.
 const HANDS: usize = 2;
 
-/// Waits until all data received until now has been read. Returns `true` if a reply may still arrive, because bytes
-/// were written or read after `since`, or within the response time of a busy server before it.
-pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>, since: Timestamp) -> bool {
+/// Waits until all data received until now has been read. Returns the longest silence of a connection with unanswered
+/// calls. If there are none, returns the time since the last read. The time for which this process did not read or write
+/// is not part of the silence.
+pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
+    PROCESS_TIME.replace_stalled();
     for _ in 0..HANDS {
         yield_now().await;
     }
@@ -126,7 +130,10 @@ pub(crate) async fn catch_up(wires: Vec<Arc<Wire>>, since: Timestamp) -> bool {
         }
     })
     .await;
-    wires.iter().any(|wire| wire.was_used_since(since))
+    let open = || wires.iter().filter(|wire| !wire.has_ended());
+    let unanswered = open().filter(|wire| wire.unanswered.load(Ordering::Relaxed) > 0);
+    let longest = unanswered.map(|wire| wire.silence()).max();
+    longest.or_else(|| open().map(|wire| wire.silence()).min())
 }
 
 /// A byte stream monitored by a `Wire`. Dropping the stream ends the connection.
@@ -196,7 +203,7 @@ impl AsyncRead for Watched {
                     wire.end();
                 }
                 this.last_used = Clock::system().now();
-                wire.was_used(this.last_used);
+                wire.has_read();
             }
             Poll::Ready(Err(_)) => wire.end(),
         }
@@ -210,13 +217,12 @@ impl AsyncWrite for Watched {
         if this.has_ended() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        let now = this.last_used;
         let result = Pin::new(&mut this.stream).poll_write(cx, bytes);
         match &result {
-            Poll::Ready(Ok(written)) => this.wire.has_written(*written, now),
+            Poll::Ready(Ok(written)) => this.wire.has_written(*written),
             // TLS may have sent some of the bytes.
             Poll::Ready(Err(_)) => {
-                this.wire.has_written(bytes.len(), now);
+                this.wire.has_written(bytes.len());
                 this.wire.end();
             }
             Poll::Pending => {}

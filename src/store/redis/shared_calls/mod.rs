@@ -1,12 +1,12 @@
 //! Calls shared by concurrent decisions. Three limits apply:
 //!
 //! - **The wait for further decisions.** A call is sent immediately while few calls are in flight, or as soon as it is
-//!   full. Otherwise, it waits until a call returns, but at most for [`PATIENCE`](queue::PATIENCE), so that a decision
+//!   full. Otherwise, it waits until a call returns, but at most for [`SHARING`](queue::SHARING), so that a decision
 //!   never waits for an additional round trip to a distant server.
-//! - **The calls in flight.** Their maximum increases by one for each `PATIENCE` of the shortest round trip. Additional
+//! - **The calls in flight.** Their maximum increases by one for each `SHARING` of the shortest round trip. Additional
 //!   calls would only be queued by the server.
-//! - **The queue.** Decisions that cannot be made in time are rejected (see
-//!   [`RoundTrips`](crate::round_trips::RoundTrips)); otherwise, all decisions would eventually miss their deadlines.
+//! - **The queue.** At the measured rate, a decision must be sent in time; otherwise, it is rejected, because all
+//!   decisions would eventually miss their deadlines.
 
 mod queue;
 
@@ -31,7 +31,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::queue::{Acquired, Bounds, Progress, QueuedPlan, work};
+use self::queue::{Acquired, Bounds, Pace, QueuedPlan, work};
 use super::{
     script::{self, Call},
     server::Server,
@@ -62,7 +62,7 @@ pub(super) struct SharedCalls {
 #[derive(Clone)]
 struct Queue {
     sender: mpsc::Sender<QueuedPlan>,
-    progress: Arc<Progress>,
+    pace: Arc<Pace>,
 }
 
 /// Counts a running decision until dropped.
@@ -112,10 +112,14 @@ impl SharedCalls {
             plan,
             answer,
             since: Instant::now(),
-            server_time: Duration::ZERO,
+            position: 0,
         };
         if let Some(queue) = &*self.queue.load() {
-            waiting.server_time = queue.progress.server_time();
+            waiting.position = queue.sender.max_capacity() - queue.sender.capacity();
+            if queue.pace.is_too_slow_for(&waiting) {
+                waiting.reject();
+                return None;
+            }
             waiting = match queue.sender.try_send(waiting) {
                 Ok(()) => return None,
                 Err(TrySendError::Full(waiting)) => {
@@ -130,21 +134,14 @@ impl SharedCalls {
         let Ok(runtime) = Handle::try_current() else {
             return Some(waiting.plan);
         };
-        waiting.server_time = Duration::ZERO;
+        waiting.position = 0;
         let (sender, receiver) = mpsc::channel(QUEUE);
-        let (server, progress) = (Arc::clone(server), Progress::new());
+        let (server, pace) = (Arc::clone(server), Arc::<Pace>::default());
         let call = move |waiting| call(server, waiting);
-        runtime.spawn(work(call, receiver, self.bounds, Arc::clone(&progress)));
+        runtime.spawn(work(call, receiver, self.bounds, Arc::clone(&pace)));
         let sent = sender.try_send(waiting);
-        self.queue.store(Some(Arc::new(Queue { sender, progress })));
+        self.queue.store(Some(Arc::new(Queue { sender, pace })));
         sent.err().map(|unsent| unsent.into_inner().plan)
-    }
-
-    pub(super) async fn catch_up(&self) {
-        let queue = self.queue.load_full();
-        if let Some(queue) = queue {
-            queue.progress.catch_up(&queue.sender).await;
-        }
     }
 }
 

@@ -4,23 +4,23 @@ use std::{
     future::Future,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{
     sync::{mpsc, oneshot},
-    task::{JoinError, JoinSet, yield_now},
+    task::{JoinError, JoinSet},
     time::{Instant, timeout},
 };
 
-use super::super::{net::BUSY_SERVER, script::Call};
+use super::super::script::Call;
 use crate::{
     decision::{Measurement, Plan},
     error::{StoreError, StoreErrorKind},
     round_trips::RoundTrips,
-    sync::last_turn::LATE_TIMER,
+    sync::deadline::longest_wait,
 };
 
 /// Decisions wait for a shared call if this number of calls per connection is in flight. Without waiting, there would
@@ -31,16 +31,13 @@ const CALLS_PER_CONNECTION: usize = 2;
 const MOST_CALLS_PER_CONNECTION: usize = 32;
 
 /// The maximum time that a call waits for further decisions. Tokio's timers add up to a millisecond.
-const PATIENCE: Duration = Duration::from_millis(1);
+const SHARING: Duration = Duration::from_millis(1);
 
-/// Shorter waits are not attributed to the queue.
-const USUAL_WAIT: Duration = Duration::from_millis(5);
+/// A process is busy if a timer fires later than this.
+const LATE_TIMER: Duration = Duration::from_millis(5);
 
 /// A process counts as busy for this time after a late timer. The time is long enough for all tasks to run a few times.
 const BUSY_PROCESS: Duration = Duration::from_millis(250);
-
-/// Longer round trips are ignored, because they only occur if the server was stopped.
-const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(100);
 
 /// The distance of the server is the shortest round trip of the current and the previous window.
 const DISTANCE_WINDOW: Duration = Duration::from_secs(10);
@@ -74,65 +71,47 @@ pub(super) struct QueuedPlan {
     pub(super) plan: Plan,
     pub(super) answer: oneshot::Sender<Acquired>,
     pub(super) since: Instant,
-    /// `Progress::server_time` when the plan was queued.
-    pub(super) server_time: Duration,
+    /// The number of decisions before this one.
+    pub(super) position: usize,
 }
 
-/// The progress of the task, for callers that wait until their plans are sent.
-pub(super) struct Progress {
-    start: Instant,
-    /// In microseconds: all plans queued earlier are in a call.
-    taken_until: AtomicU64,
-    /// True while all calls in flight wait for a server that does not respond.
-    awaits_server: AtomicBool,
-    /// In microseconds: the time for which the task has waited for the server.
-    awaited: AtomicU64,
+/// The measured rate at which decisions leave the queue.
+#[derive(Default)]
+pub(super) struct Pace {
+    nanos_per_decision: AtomicU64,
 }
 
-impl Progress {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            start: Instant::now(),
-            taken_until: AtomicU64::new(0),
-            awaits_server: AtomicBool::new(false),
-            awaited: AtomicU64::new(0),
-        })
-    }
-
-    fn micros(&self, moment: Instant) -> u64 {
-        moment.saturating_duration_since(self.start).as_micros() as u64
-    }
+impl Pace {
+    /// After fewer decisions, a short pause of the process or the server would look like a low rate.
+    const FEWEST: usize = 256;
 
     fn taken(&self, plans: &[QueuedPlan]) {
         if let Some(last) = plans.last() {
-            self.taken_until.store(self.micros(last.since), Ordering::Release);
+            let nanos = last.since.elapsed().as_nanos() as u64 / last.position.max(Self::FEWEST) as u64;
+            self.nanos_per_decision.store(nanos, Ordering::Relaxed);
         }
     }
 
-    fn awaited(&self, time: Duration) {
-        // Only the task writes this.
-        let before = self.awaited.load(Ordering::Relaxed);
-        self.awaited.store(before + time.as_micros() as u64, Ordering::Relaxed);
-    }
-
-    /// Returns the time for which the task has waited for the server since its start.
-    pub(super) fn server_time(&self) -> Duration {
-        Duration::from_micros(self.awaited.load(Ordering::Relaxed))
-    }
-
-    /// Waits until all queued plans are in a call, or until only the server delays them.
-    pub(super) async fn catch_up(&self, queue: &mpsc::Sender<QueuedPlan>) {
-        let now = self.micros(Instant::now());
-        while queue.capacity() < queue.max_capacity()
-            && self.taken_until.load(Ordering::Acquire) < now
-            && !self.awaits_server.load(Ordering::Acquire)
-        {
-            yield_now().await;
-        }
+    /// Returns `true` if the plan would be sent so late that the reply might not arrive in time.
+    pub(super) fn is_too_slow_for(&self, plan: &QueuedPlan) -> bool {
+        let nanos = self
+            .nanos_per_decision
+            .load(Ordering::Relaxed)
+            .saturating_mul(plan.position as u64);
+        let deadline = plan.plan.deadline();
+        deadline.is_some_and(|deadline| Duration::from_nanos(nanos) > longest_wait(deadline) * 4 / 5)
     }
 }
 
 impl QueuedPlan {
+    fn is_over(&self) -> bool {
+        self.answer.is_closed()
+            && self
+                .plan
+                .deadline()
+                .is_some_and(|deadline| self.since.elapsed() >= deadline)
+    }
+
     /// Rejects the plan because no reply can arrive in time.
     pub(super) fn reject(self) {
         let message = "too many decisions queued for the server";
@@ -143,7 +122,7 @@ impl QueuedPlan {
 }
 
 /// Ends when no decision is pending, after the queue was idle or the store was dropped.
-pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds, progress: Arc<Progress>)
+pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds, pace: Arc<Pace>)
 where
     F: FnOnce(Vec<QueuedPlan>) -> C + Clone + Send + 'static,
     C: Future<Output = ()> + Send,
@@ -153,7 +132,6 @@ where
         in_flight: JoinSet::new(),
         round_trips: RoundTrips::new(DISTANCE_WINDOW),
         busy_until: None,
-        progress: Arc::clone(&progress),
     };
     let mut waiting = Vec::with_capacity(bounds.decisions);
     loop {
@@ -165,8 +143,8 @@ where
         }
         let is_full = waiting.len() + queue.len() >= bounds.decisions;
         calls.turn(is_full).await;
-        fill(&mut waiting, &mut queue, &calls).await;
-        progress.taken(&waiting);
+        fill(&mut waiting, &mut queue, bounds.decisions).await;
+        pace.taken(&waiting);
         // Includes cancelled decisions, because cancelled requests are charged.
         while !waiting.is_empty() {
             calls.start(call.clone(), next_call(&mut waiting, bounds.decisions));
@@ -183,7 +161,6 @@ struct Calls {
     round_trips: RoundTrips,
     /// The end of the period in which replies may be unread, because timers are late.
     busy_until: Option<Instant>,
-    progress: Arc<Progress>,
 }
 
 impl Calls {
@@ -212,14 +189,9 @@ impl Calls {
         if !is_full && !self.is_process_busy() && self.in_flight.len() >= self.bounds.calls {
             self.wait_for_one().await;
         }
-        let mut without_reply = Duration::ZERO;
         while self.in_flight.len() >= self.most() {
-            let waited = self.wait_for_one().await;
-            without_reply = waited.map_or(Duration::ZERO, |waited| without_reply + waited);
-            let awaits_server = without_reply >= BUSY_SERVER;
-            self.progress.awaits_server.store(awaits_server, Ordering::Release);
+            self.wait_for_one().await;
         }
-        self.progress.awaits_server.store(false, Ordering::Release);
     }
 
     /// Returns the maximum number of calls in flight, depending on the round trip to the server.
@@ -229,44 +201,21 @@ impl Calls {
             return most_calls;
         }
         self.round_trips.shortest().map_or(most_calls, |round_trip| {
-            let distance = round_trip.as_micros().div_ceil(PATIENCE.as_micros());
+            let distance = round_trip.as_micros().div_ceil(SHARING.as_micros());
             most_calls.min(calls.saturating_add(distance as usize))
         })
     }
 
-    /// Waits for up to `PATIENCE` until a call returns. Returns the waiting time if no call has returned and the
-    /// process was not busy.
-    async fn wait_for_one(&mut self) -> Option<Duration> {
+    /// Waits for up to `SHARING` until a call returns.
+    async fn wait_for_one(&mut self) {
         let since = Instant::now();
-        let returned = timeout(PATIENCE, self.in_flight.join_next()).await;
-        let now = Instant::now();
-        let waited = now.saturating_duration_since(since);
-        if waited > PATIENCE + LATE_TIMER {
-            self.busy_until = Some(now + BUSY_PROCESS);
-        } else {
-            self.progress.awaited(waited);
+        let returned = timeout(SHARING, self.in_flight.join_next()).await;
+        if since.elapsed() > SHARING + LATE_TIMER {
+            self.busy_until = Some(Instant::now() + BUSY_PROCESS);
         }
-        match returned {
-            Ok(Some(ended)) => self.ended(ended),
-            _ if waited <= PATIENCE + LATE_TIMER => return Some(waited),
-            _ => {}
+        if let Ok(Some(ended)) = returned {
+            self.ended(ended);
         }
-        None
-    }
-
-    /// Returns `true` if a decision has waited for the server for so long that no reply can arrive before its deadline,
-    /// or if it was cancelled after its deadline. Decisions delayed by this process are still sent.
-    fn is_too_late(&self, plan: &QueuedPlan, now: Instant) -> bool {
-        let waited = now.saturating_duration_since(plan.since);
-        let Some(deadline) = plan.plan.deadline().filter(|_| waited > USUAL_WAIT) else {
-            return false;
-        };
-        let round_trip = self.round_trips.shortest().unwrap_or_default().min(LONGEST_ROUND_TRIP);
-        // With a short deadline, a busy server may take a quarter of it.
-        let needed = round_trip.max(BUSY_SERVER.min(deadline / 4));
-        let for_server = self.progress.server_time().saturating_sub(plan.server_time);
-        let is_for_server = for_server >= waited * 3 / 4;
-        (is_for_server && waited + needed >= deadline) || (waited >= deadline && plan.answer.is_closed())
     }
 
     fn is_process_busy(&self) -> bool {
@@ -295,17 +244,14 @@ fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> 
     std::mem::replace(waiting, rest)
 }
 
-/// Receives decisions until the call is full, and rejects those that are too late.
-async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, calls: &Calls) {
+/// Receives decisions until the call is full, and discards those that were cancelled after their deadlines.
+async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, most: usize) {
     loop {
-        let most = calls.bounds.decisions;
         if waiting.len() < most && !queue.is_empty() {
             queue.recv_many(waiting, most - waiting.len()).await;
         }
-        let (now, before) = (Instant::now(), waiting.len());
-        for late in waiting.extract_if(.., |waiting| calls.is_too_late(waiting, now)) {
-            late.reject();
-        }
+        let before = waiting.len();
+        waiting.retain(|waiting| !waiting.is_over());
         if waiting.len() == before {
             return;
         }
@@ -380,10 +326,10 @@ mod tests {
 
         fn queue(&self) -> Queue {
             let (sender, receiver) = mpsc::channel(QUEUE);
-            let (server, progress) = (self.clone(), Progress::new());
+            let (server, pace) = (self.clone(), Arc::<Pace>::default());
             let call = move |waiting| server.call(waiting);
-            tokio::spawn(work(call, receiver, Bounds::new(32, 2), Arc::clone(&progress)));
-            Queue { sender, progress }
+            tokio::spawn(work(call, receiver, Bounds::new(32, 2), Arc::clone(&pace)));
+            Queue { sender, pace }
         }
 
         fn calls(&self) -> usize {
@@ -412,7 +358,7 @@ mod tests {
                 plan: plan.clone(),
                 answer: oneshot::channel().0,
                 since: Instant::now(),
-                server_time: Duration::ZERO,
+                position: 0,
             });
             queued.collect::<Vec<_>>()
         };
@@ -440,10 +386,14 @@ mod tests {
             plan: plan.within(deadline),
             answer,
             since,
-            server_time: queue.progress.server_time(),
+            position: queue.sender.max_capacity() - queue.sender.capacity(),
         };
-        assert!(queue.sender.try_send(waiting).is_ok());
-        let answer = timeout(deadline, answered).await.ok().map(shared_answer);
+        if queue.pace.is_too_slow_for(&waiting) {
+            waiting.reject();
+        } else {
+            assert!(queue.sender.try_send(waiting).is_ok());
+        }
+        let answer = timeout(longest_wait(deadline), answered).await.ok().map(shared_answer);
         (answer, since.elapsed())
     }
 
@@ -526,7 +476,11 @@ mod tests {
                 .iter()
                 .all(|(answer, _)| answer.as_ref().is_some_and(is_overloaded))
         );
-        assert!(server.calls() <= 360, "{}", server.calls());
+        assert!(
+            server.calls() <= made.div_ceil(32) * 11 / 10,
+            "{} for {made}",
+            server.calls()
+        );
         assert!(server.most_in_flight() <= 6, "{}", server.most_in_flight());
     }
 
@@ -567,7 +521,7 @@ mod tests {
                 plan: plan.clone(),
                 answer,
                 since: Instant::now(),
-                server_time: queue.progress.server_time(),
+                position: queue.sender.max_capacity() - queue.sender.capacity(),
             };
             assert!(queue.sender.try_send(waiting).is_ok());
             answers.push(answered);
@@ -581,27 +535,6 @@ mod tests {
         assert_eq!(undecided, 0);
     }
 
-    /// A decision is sent when its deadline expires, unless the server does not respond.
-    #[tokio::test(start_paused = true)]
-    async fn catching_up_waits_until_plans_are_sent_but_not_for_a_server_that_is_stopped() {
-        let server = Server::new(usize::MAX >> 4, |_| millis(60_000));
-        let (queue, plan) = (server.queue(), plan());
-        let asked: Vec<_> = (0..32)
-            .map(|_| tokio::spawn(ask(queue.clone(), plan.clone(), DEADLINE)))
-            .collect();
-        tokio::task::yield_now().await;
-        queue.progress.catch_up(&queue.sender).await;
-        assert_eq!(server.calls(), 1);
-        let more = (0..5_000).map(|_| tokio::spawn(ask(queue.clone(), plan.clone(), millis(10_000))));
-        let asked: Vec<_> = asked.into_iter().chain(more).collect();
-        sleep(millis(30)).await;
-        let start = Instant::now();
-        queue.progress.catch_up(&queue.sender).await;
-        assert!(queue.sender.capacity() < queue.sender.max_capacity());
-        assert_eq!(start.elapsed(), Duration::ZERO);
-        asked.iter().for_each(tokio::task::JoinHandle::abort);
-    }
-
     /// Decisions without a deadline are never too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_without_a_deadline_waits_for_as_long_as_it_takes() {
@@ -613,7 +546,7 @@ mod tests {
                 plan: plan(),
                 answer,
                 since: Instant::now(),
-                server_time: Duration::ZERO,
+                position: 0,
             };
             assert!(queue.sender.try_send(waiting).is_ok());
             async { shared_answer(answered.await) }
