@@ -1,11 +1,12 @@
 //! Types of the `redis` crate that are part of this crate's API.
 //!
-//! Used by [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
+//! Used by [`RedisStore::from_pool`](crate::RedisStore::from_pool),
+//! [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
 //! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with) and
 //! [`RedisStore::command`](crate::RedisStore::command). No other item exposes types of that crate.
 //!
-//! The types belong to one version of the `redis` crate. Import them from here rather than from your own `redis`
-//! dependency, which may have another version. For the methods of [`ConnectionInfo`] and [`Client`], see the
+//! The types belong to one version of the `redis` crate, or of `bb8-redis`. Import them from here rather than from your
+//! own dependency, which may have another version. For the methods of [`ConnectionInfo`] and [`Client`], see the
 //! documentation of that crate.
 //!
 //! ```
@@ -23,6 +24,7 @@
 //! assert_eq!(to.redis_settings().db(), 2);
 //! # Ok::<_, tower_quota::redis::RedisError>(())
 //! ```
+pub use ::bb8_redis::{RedisConnectionManager, bb8};
 pub use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, RedisConnectionInfo,
     RedisError, Value, aio::MultiplexedConnection, cmd, from_redis_value,

@@ -25,8 +25,8 @@ use tower_quota::{
     Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
     RedisStoreBuilder, Scope, Store, StoreErrorKind, key,
     redis::{
-        AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisError, cmd,
-        from_redis_value,
+        AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisConnectionManager,
+        RedisError, bb8, cmd, from_redis_value,
     },
 };
 
@@ -207,6 +207,41 @@ async fn a_connection_whose_first_reply_is_lost_does_not_cost_the_whole_timeout(
     }
     proxy.set_mode(Mode::Forward);
     assert_eq!(decided.await.unwrap().unwrap().outcome(), Outcome::Allowed);
+}
+
+/// L8
+#[tokio::test]
+async fn a_store_takes_another_connection_of_a_pool_when_it_loses_one_and_none_for_a_decision() {
+    let server = RedisServer::start();
+    let manager = RedisConnectionManager::new(server.url()).unwrap();
+    let pool = bb8::Pool::builder().max_size(2).build(manager).await.unwrap();
+    // The program keeps one of both.
+    let _kept = pool.get().await.unwrap();
+    let layer = layer(RedisStore::from_pool(pool.clone()).build().unwrap(), "pooled");
+    until_decided(&layer, "before").await;
+    let gets = || pool.state().statistics.get_direct + pool.state().statistics.get_waited;
+    let before = gets();
+    assert_limit_holds(&layer, "alice", 5).await;
+    assert_eq!(gets(), before);
+    server.restart();
+    until_decided(&layer, "after").await;
+    assert_limit_holds(&layer, "bob", 5).await;
+    assert!(gets() > before);
+}
+
+#[tokio::test]
+async fn an_exhausted_pool_is_named_in_the_error_of_the_store() {
+    let server = RedisServer::start();
+    let manager = RedisConnectionManager::new(server.url()).unwrap();
+    let pool = bb8::Pool::builder()
+        .max_size(1)
+        .connection_timeout(Duration::from_millis(20));
+    let pool = pool.build(manager).await.unwrap();
+    let _kept = pool.get().await.unwrap();
+    let store = RedisStore::from_pool(pool.clone()).build().unwrap();
+    let error = store.decide(plan(&["a"])).await.unwrap_err();
+    assert_eq!(error.kind(), StoreErrorKind::Unreachable);
+    assert!(error.to_string().contains("no free connection in the pool"), "{error}");
 }
 
 #[tokio::test]

@@ -443,10 +443,18 @@ fn memory(clock: &Clock) -> MemoryStore {
     MemoryStore::builder().clock(clock.clone()).build().unwrap()
 }
 
+/// Every other store uses the connections of a pool.
 fn stores() -> (Clock, MemoryStore, RedisStore) {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    static IS_POOLED: AtomicBool = AtomicBool::new(false);
+
     let clock = Clock::manual(Timestamp::from_micros(START));
     let memory = memory(&clock);
-    let redis = crate::shared_store()
+    let builder = match IS_POOLED.fetch_not(Ordering::Relaxed) {
+        true => RedisStore::from_pool(crate::pool()).connection_timeout(Duration::from_secs(60)),
+        false => crate::shared_store(),
+    };
+    let redis = builder
         .connections(1)
         .lease_time(LEASE_TIME)
         .clock(clock.clone())

@@ -37,6 +37,10 @@ impl Bench {
         Self::on(scope, crate::shared_store())
     }
 
+    fn pooled(scope: &'static str) -> Self {
+        Self::on(scope, RedisStore::from_pool(crate::pool()))
+    }
+
     fn cluster(scope: &'static str) -> Self {
         Self::on(scope, RedisStore::cluster_builder(test_kit::shared_cluster().urls()))
     }
@@ -138,6 +142,12 @@ macro_rules! on_every_store {
             #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
             async fn in_redis() {
                 shown(Bench::redis(stringify!($name))).await;
+            }
+
+            $(#[$attribute])*
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn in_redis_through_a_pool() {
+                shown(Bench::pooled(stringify!($name))).await;
             }
 
             $(#[$attribute])*

@@ -3,11 +3,18 @@ use std::{
     future::Future,
     hash::{DefaultHasher, Hash, Hasher},
     ops::RangeInclusive,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use ::redis::{ConnectionAddr, ConnectionInfo, RedisError, aio::MultiplexedConnection};
+use ::redis::{ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, aio::MultiplexedConnection};
+use bb8_redis::{
+    RedisConnectionManager,
+    bb8::{self, RunError},
+};
 use tokio::sync::watch;
 
 use super::{
@@ -117,6 +124,51 @@ impl RedisStore {
     /// Creates a builder for the Redis at `url`, which is validated by [`build`](RedisStoreBuilder::build).
     pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
         RedisStoreBuilder::at(Servers::Single, [url])
+    }
+
+    /// Creates a builder for a store on the connections of a pool that the program already has.
+    ///
+    /// The store clones a connection out of the pool for each of its [`connections`](RedisStoreBuilder::connections) (2),
+    /// and another one when it loses a connection, but never for a decision. The connections are multiplexed, so the
+    /// program can use them at the same time, except for commands that block or change the state of a connection. The
+    /// pool must lead to a single server, or to a proxy.
+    ///
+    /// The store's own connections ([`new`](Self::new)) are safer. They notice immediately when the server closes them,
+    /// send unsent calls again, extend deadlines [under load](crate::LimiterBuilder::deadline), and decisions on them do
+    /// not wait for replies to commands of the program.
+    ///
+    /// ```no_run
+    /// use tower_quota::redis::{RedisConnectionManager, bb8};
+    /// use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, key};
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let manager = RedisConnectionManager::new("redis://127.0.0.1/")?;
+    /// let pool = bb8::Pool::builder().build(manager).await?;
+    ///
+    /// let layer = RateLimitLayer::builder(RedisStore::from_pool(pool).build()?)
+    ///     .scope("api")
+    ///     .key(key::header("x-user-id"))
+    ///     .policy(QuotaPolicy::per_minute("minute", 60))
+    ///     .build()?;
+    /// # drop(layer);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_pool(pool: bb8::Pool<RedisConnectionManager>) -> RedisStoreBuilder {
+        static POOLS: AtomicU64 = AtomicU64::new(1);
+
+        // Only identifies the pool.
+        let url = format!("redis://pool-{}/", POOLS.fetch_add(1, Ordering::Relaxed));
+        Self::builder(url).connect_with(move |_| {
+            let pool = pool.clone();
+            async move {
+                match pool.get().await {
+                    Ok(connection) => Ok(connection.clone()),
+                    Err(RunError::User(error)) => Err(error),
+                    Err(RunError::TimedOut) => Err((ErrorKind::Io, "no free connection in the pool").into()),
+                }
+            }
+        })
     }
 
     /// Creates a store on a [Redis Cluster](Self#cluster) with nodes at `urls`, with default settings.

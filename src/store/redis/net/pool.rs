@@ -11,7 +11,7 @@ use std::{
 };
 
 use ::redis::{ConnectionInfo, ErrorKind, RedisError};
-use bb8::{ManageConnection, QueueStrategy, RunError};
+use bb8_redis::bb8::{self, ManageConnection, QueueStrategy, RunError};
 use tokio::{runtime::Handle, task::AbortHandle};
 
 use super::{

@@ -83,7 +83,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// After fewer decisions, a short pause of the process or the server would look like a low rate.
-    const FEWEST: usize = 256;
+    const FEWEST: usize = 1_024;
 
     fn taken(&self, plans: &[QueuedPlan]) {
         if let Some(last) = plans.last() {
