@@ -102,7 +102,6 @@
 //! |---|---|---|
 //! | `redis` | yes | `RedisStore` |
 //! | `redis-rustls` | | TLS to Redis, with the rustls provider that the program installs |
-//! | `tracing` | yes | rate-limited events for failures: never one event per request |
 //! | `metrics` | | [counters, gauges and histograms](telemetry) via the `metrics` facade |
 //! | `test-util` | | the module `test_util`: tools and a guide for testing limits |
 //! | `axum` | | the peer address from axum's `ConnectInfo`, routes as keys (`key::matched_path`), [`Decision`] as an extractor, rejections as axum responses (`respond_with_axum`) |
@@ -116,12 +115,11 @@
 //! # WebAssembly
 //!
 //! With `default-features = false`, the crate compiles for `wasm32-wasip1` and `wasm32-unknown-unknown`, also with
-//! `tracing`, `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. On `wasm32-wasip1`, a layer with
+//! `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. On `wasm32-wasip1`, a layer with
 //! [`MemoryStore`] limits requests as elsewhere. `wasm32-unknown-unknown` has no clock, so the system clock panics: set
 //! a [manual clock](clock::Clock::manual) for both the [store](MemoryStoreBuilder::clock) and the
-//! [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Some features read the
-//! system clock nevertheless, such as events, metrics and shadow policies, and cannot be used there. The automated tests
-//! do not run on either target.
+//! [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Events that are limited in
+//! time are then emitted once. The automated tests do not run on either target.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test should report its line"))]
 

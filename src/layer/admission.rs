@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     access::{KeyedRequest, Screened, Screening},
-    clock::Clock,
     decision::{Allowance, Costs, Decision, Outcome, Plan},
     limiter::{DecisionState, Limiter, OpenCharge, WeakPermit, WithPermit},
     mistake::Diagnostics,
@@ -20,7 +19,7 @@ use crate::{
     policy::CallerQuotas,
     response::rejection::{Rejection, Responder},
     rules::{Active, FollowUp, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
-    telemetry::LayerTelemetry,
+    telemetry::{self, LayerTelemetry},
 };
 
 pub(super) fn caller_quotas(request: &Parts) -> Option<&CallerQuotas> {
@@ -94,7 +93,7 @@ impl Limits {
 
     #[cold]
     fn log_explanation(&self, request: &Parts) {
-        self.log.explained(Clock::system().now(), || self.explain(request));
+        self.log.explained(telemetry::now(), || self.explain(request));
     }
 
     /// Returns the decision as the error if the request needs no store call. Requests are screened in this order:
@@ -296,7 +295,7 @@ impl Limits {
         if delay.is_zero() {
             return Admission::Call(admitted);
         }
-        self.log.queued(Clock::system().now(), self.scope_name(), delay);
+        self.log.queued(telemetry::now(), self.scope_name(), delay);
         Admission::Queue(delay, admitted)
     }
 

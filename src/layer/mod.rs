@@ -104,7 +104,7 @@ impl RateLimitLayer {
     /// # }).unwrap();
     /// ```
     ///
-    /// A client cannot request an explanation. With the feature `tracing`, a `DEBUG` event of target
+    /// A client cannot request an explanation. A `DEBUG` event of target
     /// `tower_quota::explain` explains at most one request per layer every ten seconds.
     pub fn explain(&self, request: &Parts) -> Explanation {
         self.0.whole().explain(request)

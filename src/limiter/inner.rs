@@ -6,10 +6,9 @@ use super::{
 };
 use crate::{
     access::AccessList,
-    clock::Clock,
     decision::{Decision, Outcome, Plan},
     rules::{Active, Policies, QuotaSet, Selection},
-    telemetry::LayerTelemetry,
+    telemetry::{self, LayerTelemetry},
 };
 
 /// A rate limiter for the callers of one scope.
@@ -116,11 +115,11 @@ impl Inner {
 
     fn log_shadows_and_overages(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
         for over in decision.over_quota() {
-            let (now, policy) = (Clock::system().now(), over.policy().name());
+            let (now, policy) = (telemetry::now(), over.policy().name());
             log.over_quota(now, self.scope(), selection.tier(), policy);
         }
         for would_reject in decision.shadow_violated() {
-            let (now, policy) = (Clock::system().now(), would_reject.policy().name());
+            let (now, policy) = (telemetry::now(), would_reject.policy().name());
             log.would_reject(now, self.scope(), selection.tier(), policy);
         }
     }

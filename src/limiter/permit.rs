@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 
 use super::{charge::OpenCharge, inner::Inner, usage::Report};
 use crate::{
-    clock::Clock,
     decision::{Costs, Decision},
     policy::UnitId,
     sync::sleep::sleep,
+    telemetry,
 };
 
 /// Admitted work that holds its slots and whose cost can still be corrected.
@@ -303,7 +303,7 @@ impl Inner {
         let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &Method::POST);
         let delay = clone.delay();
         if !delay.is_zero() {
-            self.log.queued(Clock::system().now(), self.scope(), delay);
+            self.log.queued(telemetry::now(), self.scope(), delay);
             sleep(delay).await;
         }
         charge.passed_on();

@@ -3,10 +3,7 @@
 
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::EVENTS;
-use crate::sync::mutex::Mutex;
+use crate::{clock::Timestamp, sync::mutex::Mutex};
 
 /// Per scope and period. Higher than the number of layers that a program drops for other reasons.
 const MOST: u32 = 100;
@@ -18,7 +15,7 @@ const SCOPES: usize = 16;
 
 struct Ended {
     scope: String,
-    since: Instant,
+    since: Timestamp,
     layers: u32,
 }
 
@@ -27,12 +24,12 @@ static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 /// Records that a layer was dropped after at most one request. Returns `true` once per scope, when the number of these
 /// layers exceeds `MOST`.
 pub(super) fn are_too_many(scope: &str) -> bool {
-    if !EVENTS || cfg!(test) {
+    if cfg!(test) {
         return false;
     }
-    let (now, mut ended) = (Instant::now(), ENDED.lock());
+    let (now, mut ended) = (super::now(), ENDED.lock());
     // Reported scopes are kept, so that they are reported only once.
-    ended.retain(|other| now.saturating_duration_since(other.since) < PERIOD || other.layers > MOST);
+    ended.retain(|other| now.micros_since(other.since) < PERIOD.as_micros() as u64 || other.layers > MOST);
     if let Some(known) = ended.iter_mut().find(|other| other.scope == scope) {
         known.layers = known.layers.saturating_add(1);
         return known.layers == MOST + 1;

@@ -3,11 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::throttle::EventThrottle;
-use crate::{
-    clock::{Clock, Timestamp},
-    error::StoreError,
-    sync::mutex::Mutex,
-};
+use crate::{clock::Timestamp, error::StoreError, sync::mutex::Mutex};
 
 /// All layers of the process, because layers with the same store share its memory.
 static ALL: Mutex<Vec<Weak<Growth>>> = Mutex::new(Vec::new());
@@ -60,7 +56,7 @@ impl Growth {
 
     pub(super) fn created(&self) {
         let mut recent = self.recent.lock();
-        *recent = recent.at(Clock::system().now());
+        *recent = recent.at(super::now());
         recent.created += 1;
     }
 
@@ -85,7 +81,7 @@ impl Growth {
     }
 
     pub(super) fn out_of_memory(&self, error: &StoreError) {
-        let now = Clock::system().now();
+        let now = super::now();
         OUT_OF_MEMORY.record(now, |suppressed| {
             let Some((largest, created)) = self.largest(now) else {
                 return;
@@ -113,7 +109,7 @@ mod tests {
         for (layer, partitions) in layers.iter().zip([1, 2, 3]) {
             (0..partitions).for_each(|_| layer.created());
         }
-        let now = Clock::system().now();
+        let now = super::super::now();
         let (largest, created) = layers[0].largest(now).unwrap();
         assert_eq!((&*largest.scope, created), ("many", 2));
         let later = now.saturating_add(std::time::Duration::from_secs(120));

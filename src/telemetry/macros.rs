@@ -1,6 +1,5 @@
-//! Macros for events and spans, which expand to nothing without the feature `tracing`.
+//! Macros for events and spans.
 
-#[cfg(feature = "tracing")]
 macro_rules! event {
     (target: $target:literal, $level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
         tracing::event!(target: $target, tracing::Level::$level, $($name = %$value,)* $message)
@@ -10,33 +9,13 @@ macro_rules! event {
     };
 }
 
-#[cfg(not(feature = "tracing"))]
-macro_rules! event {
-    (target: $target:literal, $($rest:tt)*) => {
-        event!($($rest)*)
-    };
-    ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {{
-        $(let _ = &$value;)*
-    }};
-}
-
 /// True if a subscriber is interested in explanations. Explanations have a separate target, because they contain
 /// addresses.
-#[cfg(feature = "tracing")]
 macro_rules! is_explained {
     () => {
         tracing::enabled!(target: "tower_quota::explain", tracing::Level::DEBUG)
     };
 }
-
-#[cfg(not(feature = "tracing"))]
-macro_rules! is_explained {
-    () => {
-        false
-    };
-}
-
-pub(crate) const EVENTS: bool = cfg!(feature = "tracing");
 
 /// Emits the warning about a misconfiguration.
 macro_rules! mistake {
@@ -52,7 +31,6 @@ macro_rules! mistake {
 }
 
 /// Records fields of the current span, if the span declares them.
-#[cfg(feature = "tracing")]
 macro_rules! record {
     ($($name:literal = $value:expr),*) => {{
         // Without a subscriber, there is no span. Reading the level is faster than looking for the span.
@@ -65,20 +43,8 @@ macro_rules! record {
     }};
 }
 
-#[cfg(not(feature = "tracing"))]
-macro_rules! record {
-    ($($name:literal = $value:expr),*) => {{
-        let _ = || ($($value,)*);
-    }};
-}
-
-#[cfg(feature = "tracing")]
 pub(crate) type InSpan<F> = tracing::instrument::Instrumented<F>;
 
-#[cfg(not(feature = "tracing"))]
-pub(crate) type InSpan<F> = F;
-
-#[cfg(feature = "tracing")]
 macro_rules! in_span {
     ($name:literal, scope = $scope:expr, $future:expr) => {
         tracing::Instrument::instrument(
@@ -86,12 +52,4 @@ macro_rules! in_span {
             tracing::debug_span!(target: "tower_quota", $name, scope = %$scope),
         )
     };
-}
-
-#[cfg(not(feature = "tracing"))]
-macro_rules! in_span {
-    ($name:literal, scope = $scope:expr, $future:expr) => {{
-        let _ = &$scope;
-        $future
-    }};
 }

@@ -1,4 +1,4 @@
-//! Telemetry for operators: events and span fields (feature `tracing`), and metrics (feature `metrics`).
+//! Telemetry for operators: events and span fields, and metrics (feature `metrics`).
 //!
 //! This module only contains documentation. Events, spans and metrics contain names of scopes, tiers and policies from
 //! your configuration, including [hidden](crate::QuotaPolicy::hidden) policies, so show them only to operators. They
@@ -145,7 +145,6 @@
 //! use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
 //! use tracing::{Instrument, field::Empty, info_span};
 //!
-//! # if !cfg!(feature = "tracing") { return }
 //! # let (log, writer) = std::io::pipe().unwrap();
 //! # let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.try_clone().unwrap());
 //! # let subscriber = subscriber.with_span_events(tracing_subscriber::fmt::format::FmtSpan::CLOSE).finish();
@@ -199,7 +198,6 @@ mod watch;
 
 use std::time::Duration;
 
-use self::macros::EVENTS;
 pub(crate) use self::macros::InSpan;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
@@ -212,6 +210,7 @@ pub(crate) use self::{
     meters::{OneMore as HeldSlots, Stopwatch, SwitchMeter},
     store::StoreTelemetry,
 };
+use crate::clock::{Clock, Timestamp};
 #[cfg(feature = "axum")]
 use crate::mistake::Mistake;
 
@@ -256,6 +255,14 @@ pub(crate) fn counts_together(scope: &str, policy: &str) {
     );
 }
 
+/// The system time, for events and metrics. Stands still on a target without a clock, where the system clock panics.
+pub(crate) fn now() -> Timestamp {
+    match cfg!(all(target_family = "wasm", target_os = "unknown")) {
+        true => Timestamp::default(),
+        false => Clock::system().now(),
+    }
+}
+
 #[cfg(feature = "redis")]
 pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
     meters::connection_failed();
@@ -279,7 +286,7 @@ pub(crate) fn node_back(address: &str, rejected: u64) {
 pub(crate) fn body_unread() {
     static UNREAD: throttle::EventThrottle = throttle::EventThrottle::new();
     meters::body_unread();
-    UNREAD.record(crate::clock::Clock::system().now(), |suppressed| {
+    UNREAD.record(now(), |suppressed| {
         event!(
             WARN,
             suppressed = %suppressed,
@@ -299,7 +306,7 @@ pub(crate) struct UnsettledTelemetry(throttle::EventThrottle);
 
 #[cfg(feature = "redis")]
 impl UnsettledTelemetry {
-    pub(crate) fn record(&self, now: crate::clock::Timestamp, error: &crate::error::StoreError) {
+    pub(crate) fn record(&self, now: Timestamp, error: &crate::error::StoreError) {
         meters::unsettled();
         self.0.record(now, |suppressed| {
             event!(

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use super::EVENTS;
 use crate::{clock::Timestamp, mistake::KeyPart, sync::mutex::Mutex};
 
 /// Only some requests are checked, because misconfigurations are permanent. All others only load a number.
@@ -67,15 +66,12 @@ impl Watch {
 
     #[inline]
     pub(super) fn is_on(&self) -> bool {
-        EVENTS && self.resumes_at.load(Ordering::Relaxed) == 0
+        self.resumes_at.load(Ordering::Relaxed) == 0
     }
 
     /// Returns `true` if requests are checked. `now` is the time of a decision, which costs no look at a clock.
     #[inline]
     pub(super) fn is_on_at(&self, now: Option<Timestamp>) -> bool {
-        if !EVENTS {
-            return false;
-        }
         let resumes_at = self.resumes_at.load(Ordering::Relaxed);
         if let Some(now) = now
             && (1..=now.as_micros()).contains(&resumes_at)

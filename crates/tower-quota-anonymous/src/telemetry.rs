@@ -4,30 +4,18 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use tower_quota::clock::Timestamp;
+use tracing::instrument::Instrumented;
 
-/// A no-op without the feature `tracing`.
 macro_rules! token_event {
-    ($level:ident, $($name:ident = $value:expr,)* $message:literal) => {{
-        #[cfg(feature = "tracing")]
-        tracing::event!(target: "tower_quota", tracing::Level::$level, $($name = %$value,)* $message);
-        #[cfg(not(feature = "tracing"))]
-        {
-            $(let _ = $value;)*
-        }
-    }};
+    ($level:ident, $($name:ident = $value:expr,)* $message:literal) => {
+        tracing::event!(target: "tower_quota", tracing::Level::$level, $($name = %$value,)* $message)
+    };
 }
 
 /// Keeps the request's span for a future that is spawned.
-pub(super) fn in_current_span<F>(future: F) -> InSpan<F> {
-    #[cfg(feature = "tracing")]
-    let future = tracing::Instrument::in_current_span(future);
-    future
+pub(super) fn in_current_span<F>(future: F) -> Instrumented<F> {
+    tracing::Instrument::in_current_span(future)
 }
-
-#[cfg(feature = "tracing")]
-type InSpan<F> = tracing::instrument::Instrumented<F>;
-#[cfg(not(feature = "tracing"))]
-type InSpan<F> = F;
 
 #[derive(Debug, Default)]
 pub(super) struct TokenTelemetry {

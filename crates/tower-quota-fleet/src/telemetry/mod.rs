@@ -15,30 +15,16 @@ use self::{
 };
 use tower_quota::clock::Timestamp;
 
-#[cfg(feature = "tracing")]
 macro_rules! event {
     ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
         tracing::event!(target: "tower_quota", tracing::Level::$level, $($name = %$value,)* $message)
     };
 }
 
-#[cfg(not(feature = "tracing"))]
-macro_rules! event {
-    ($level:ident, $($name:ident = %$value:expr,)* $message:literal) => {{
-        $(let _ = &$value;)*
-    }};
-}
-
 /// Makes `work` log to the subscriber of this thread, on whichever thread it runs.
-#[cfg(feature = "tracing")]
 pub(crate) fn with_subscriber<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let subscriber = tracing::dispatcher::get_default(Clone::clone);
     move || tracing::dispatcher::with_default(&subscriber, work)
-}
-
-#[cfg(not(feature = "tracing"))]
-pub(crate) fn with_subscriber<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
-    work
 }
 
 #[derive(Debug)]
