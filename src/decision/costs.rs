@@ -22,6 +22,17 @@ impl Costs {
         units: UnitCosts::NONE,
     };
 
+    /// The costs of a plan that was joined to one with costs `main`, which are none if the charge is refunded.
+    pub(super) fn joined_to(&self, main: &Self) -> Self {
+        match main.counted {
+            0 => Self::NOTHING,
+            _ => Self {
+                slots: self.slots.min(main.slots),
+                ..*self
+            },
+        }
+    }
+
     #[inline]
     pub(super) fn of(&self, unit: QuotaUnit) -> u64 {
         let content = match unit {

@@ -487,7 +487,8 @@ impl Decision {
         };
         let measured = measurement.measured(charge, number, part)?;
         let counter = charge.policy().counter();
-        let mut cost = measurement.charged().of(charge.policy().policy().unit());
+        let part = &measurement.plan().question().parts[part];
+        let mut cost = part.cost(charge.policy(), measurement.charged());
         if cost < charge.cost() && !counter.is_refundable(false) {
             cost = charge.cost();
         }
@@ -605,7 +606,7 @@ mod tests {
     fn a_reading_and_a_decision_are_small() {
         let sizes = [size_of::<Read>(), size_of::<Exchange>(), size_of::<Decision>()];
         assert!(
-            sizes.iter().zip([64, 544, 24]).all(|(size, most)| *size <= most),
+            sizes.iter().zip([64, 552, 24]).all(|(size, most)| *size <= most),
             "{sizes:?}"
         );
     }

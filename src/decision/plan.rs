@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{answer::Answer, costs::Costs};
 use crate::{
-    algorithm::{Moment, PolicyReading},
+    algorithm::{Form, Moment, PolicyReading},
     partition::PartitionId,
     policy::{BatchTerms, Policy, PolicySet, PolicyTraits, UnitId},
 };
@@ -68,6 +68,8 @@ pub(super) struct Part {
     partition: PartitionId,
     /// Shown to operators in place of the digest.
     pub(super) label: Option<Arc<str>>,
+    /// The costs of a [joined](Plan::join) plan, if they differ from those of the question.
+    costs: Option<Box<Costs>>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +121,7 @@ impl Plan {
                 policies,
                 partition,
                 label: None,
+                costs: None,
             }]),
             costs: Costs {
                 requests: cost,
@@ -174,16 +177,62 @@ impl Plan {
     /// ```
     #[must_use]
     pub fn and(mut self, policies: PolicySet, partition: PartitionId) -> Self {
-        let parts = &mut self.0.question.parts;
-        let same = parts.iter().filter(|part| part.partition == partition);
-        let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();
-        if let Some(policies) = policies.without(&known) {
-            self.0.question.traits.add(policies.traits());
-            parts.push(Part {
-                policies,
-                partition,
-                label: None,
-            });
+        self.0.question.add(Part {
+            policies,
+            partition,
+            label: None,
+            costs: None,
+        });
+        self
+    }
+
+    /// Adds another plan with its own costs, such as one unit of a user and 400 tokens of its team.
+    ///
+    /// The store charges both plans or neither. If a policy is in both plans for the same partition, it is charged
+    /// once, at the cost in `self`. Set bytes and custom units before joining: afterwards, the setters change only the
+    /// plan that counts first, and so do [`Settlement::new`](crate::Settlement::new) and a
+    /// [`Permit`](crate::Permit) that reports an actual cost. A refund of the whole charge covers both plans. The
+    /// joined plan is not [partial](Self::allow_partial).
+    ///
+    /// ```
+    /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
+    ///
+    /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
+    /// let (store, mails) = (MemoryStore::new(), Scope::new("mails"));
+    /// let sent = PolicySet::new([QuotaPolicy::per_hour("sent", 2)])?;
+    /// let received = PolicySet::new([QuotaPolicy::per_hour("received", 5)])?;
+    /// // Alice sends one mail, of which Bob receives three copies.
+    /// let [alice, bob] = ["alice", "bob"].map(|name| mails.partition(&PartitionKey::new("user", name)));
+    /// let plan = Plan::new(sent, alice, 1).join(Plan::new(received, bob, 3));
+    ///
+    /// for (outcome, left) in [(Outcome::Allowed, [1, 2]), (Outcome::Rejected, [1, 2])] {
+    ///     let decision = store.decide(plan.clone()).await?;
+    ///     assert_eq!(decision.outcome(), outcome);
+    ///     assert!(decision.allowances().map(|allowance| allowance.remaining()).eq(left));
+    /// }
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// # }).unwrap();
+    /// ```
+    #[must_use]
+    pub fn join(mut self, other: Self) -> Self {
+        let (question, other) = (&mut self.0.question, other.0.question);
+        let (mut ours, mut theirs) = (None, None);
+        if question.costs != other.costs {
+            // A question that charges nothing is read-only as a whole.
+            if question.costs.counted == 0 {
+                ours = Some(Box::new(std::mem::replace(&mut question.costs, other.costs)));
+            } else {
+                theirs = Some(Box::new(other.costs));
+            }
+        }
+        question.mode = Mode::Whole;
+        if ours.is_some() {
+            let parts = question.parts.iter_mut();
+            parts.for_each(|part| part.costs = part.costs.take().or_else(|| ours.clone()));
+        }
+        for part in other.parts {
+            let costs = part.costs.or_else(|| theirs.clone());
+            question.add(Part { costs, ..part });
         }
         self
     }
@@ -312,7 +361,8 @@ impl Plan {
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
         let question = self.question();
-        question.traits.has_slots && question.costs.slots > 0 && self.is_charged()
+        let is_taken = |charge: Charge<'_>| charge.cost() > 0 && charge.policy().counter().form() == Form::Slots;
+        question.traits.has_slots && question.costs.slots > 0 && self.is_charged() && self.charges().any(is_taken)
     }
 
     /// Returns `true` if no store can admit the plan, because a policy has quota 0.
@@ -366,6 +416,16 @@ impl Plan {
 }
 
 impl Question {
+    /// Policies that the question already contains for this partition are not added.
+    fn add(&mut self, part: Part) {
+        let same = self.parts.iter().filter(|other| other.partition == part.partition);
+        let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();
+        if let Some(policies) = part.policies.without(&known) {
+            self.traits.add(policies.traits());
+            self.parts.push(Part { policies, ..part });
+        }
+    }
+
     #[inline]
     pub(super) fn parts(&self) -> impl ExactSizeIterator<Item = PartPlan<'_>> {
         let is_charged = self.is_charged();
@@ -391,7 +451,9 @@ impl Question {
     #[inline]
     fn is_charged(&self) -> bool {
         // The first condition is cheaper, and true for nearly every plan.
-        !self.is_read_only() && (self.costs.requests > 0 && self.traits.counts_requests || self.charges_a_unit())
+        let is_counted = || self.parts.iter().all(|part| part.costs.is_none());
+        !self.is_read_only()
+            && (self.costs.requests > 0 && self.traits.counts_requests && is_counted() || self.charges_a_unit())
     }
 
     #[inline(never)]
@@ -478,7 +540,16 @@ impl Part {
         Charge {
             policy,
             partition: self.partition,
-            cost: costs.of(policy.policy().unit()),
+            cost: self.cost(policy, costs),
+        }
+    }
+
+    /// `costs` are those of the question, as charged or as used.
+    #[inline]
+    pub(super) fn cost(&self, policy: &Policy, costs: &Costs) -> u64 {
+        match &self.costs {
+            None => costs.of(policy.policy().unit()),
+            Some(own) => own.joined_to(costs).of(policy.policy().unit()),
         }
     }
 }

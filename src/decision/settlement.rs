@@ -104,6 +104,8 @@ impl Adjustment<'_> {
 
 impl Settlement {
     /// Settles a completed request: charges or refunds the difference to `actual_cost`, and releases its slots.
+    ///
+    /// The costs of a [joined](Plan::join) plan do not change.
     pub fn new(decision: &Decision, actual_cost: u64) -> Self {
         let actual = Costs {
             requests: actual_cost,
@@ -332,7 +334,7 @@ impl Change {
                 weight: match free {
                     _ if !measured.is_charged() => 0,
                     Free::Nothing if measured.is_slot() => 0,
-                    Free::All | Free::Slots if measured.is_slot() => -i64::from(plan.costs().slots),
+                    Free::All | Free::Slots if measured.is_slot() => -(from.cost() as i64),
                     _ if counter.is_refundable(free == Free::All) => weight,
                     _ => weight.max(0),
                 },

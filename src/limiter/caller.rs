@@ -280,8 +280,40 @@ impl Caller {
     /// Returns an error if the limiter has no such key or tier, or if the store fails.
     pub async fn peek(&self) -> Result<Option<Decision>, LimiterError> {
         let Some(plan) = self.plan()? else { return Ok(None) };
-        let plan = with_units(plan, &self.units);
         Ok(Some(self.limiter.guard.store().peek(plan).await?))
+    }
+
+    /// Returns the plan that charges the caller's cost, to [join](Plan::join) several callers in one decision.
+    ///
+    /// [`Limiter::hold_plan`](crate::Limiter::hold_plan) decides the plan. Returns `None` if no policy limits the
+    /// caller. The plan contains the policies that [`peek`](Self::peek) reads, by the current rules: create it for each
+    /// decision. The kill switch and the access list do not apply, and [`partial`](Self::partial) has no effect.
+    ///
+    /// ```
+    /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
+    ///
+    /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
+    /// # set_up::run(async {
+    /// let limiter = Limiter::builder(MemoryStore::new())
+    ///     .scope("transfers")
+    ///     .policy(QuotaPolicy::per_day("day", 10))
+    ///     .build()?;
+    /// let plans = [limiter.caller("alice").cost(1).plan()?, limiter.caller("bob").cost(8).plan()?];
+    /// let both = plans.into_iter().flatten().reduce(|plan, other| plan.join(other)).expect("both are limited");
+    ///
+    /// let permit = limiter.hold_plan(both.clone()).await.expect("both have units");
+    /// assert!(permit.decision().allowances().map(|day| day.remaining()).eq([9, 2]));
+    /// let rejected = limiter.hold_plan(both).await.unwrap_err();
+    /// assert!(rejected.allowances().map(|day| day.remaining()).eq([9, 2]));
+    /// # Ok(()) });
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the limiter has no such key or tier.
+    pub fn plan(&self) -> Result<Option<Plan>, LimiterError> {
+        let plan = self.plan_of_requests()?;
+        Ok(plan.map(|plan| with_units(plan, &self.units)))
     }
 
     /// Resets the caller's counts under each of its keys, in all tiers.
@@ -362,7 +394,7 @@ impl Caller {
     }
 
     /// Covers only policies whose keys the caller has, and no custom units. `None` if there are no such policies.
-    pub(super) fn plan(&self) -> Result<Option<Plan>, LimiterError> {
+    pub(super) fn plan_of_requests(&self) -> Result<Option<Plan>, LimiterError> {
         self.check_names()?;
         let limiter = &*self.limiter;
         let active = limiter.policies.active();

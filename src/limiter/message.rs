@@ -40,7 +40,7 @@ impl Caller {
     /// Returns `None` if no policy limits the caller.
     pub(super) fn plan_of(&self, message: &Message) -> Result<Option<Plan>, LimiterError> {
         // A plan with cost 0 would ignore custom units.
-        let plan = self.clone().cost(1).plan()?;
+        let plan = self.clone().cost(1).plan_of_requests()?;
         Ok(plan.map(|plan| with_units(plan, &message.own_units).costing(message.units)))
     }
 

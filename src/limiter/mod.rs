@@ -88,10 +88,10 @@ impl Limiter {
 
     /// Charges a custom plan, using the store and the fault tolerance of this limiter.
     ///
-    /// Use this for limits that are not in the rules, such as a quota from a contract or a database, or to detect
-    /// duplicates. The [`Plan`] specifies the policies, partition and cost, as for a [`Store`](crate::Store). Derive
-    /// the partition from a [`Scope`](crate::Scope) with a different name than the limiter's, so that it cannot clash
-    /// with a caller.
+    /// Use this for limits that are not in the rules, such as a quota from a contract or a database, to detect
+    /// duplicates, or to charge [several callers](Caller::plan) in one decision. The [`Plan`] specifies the policies,
+    /// partition and cost, as for a [`Store`](crate::Store). Derive the partition from a [`Scope`](crate::Scope) with a
+    /// different name than the limiter's, so that it cannot clash with a caller.
     ///
     /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works as
     /// described in [`Caller::hold`]: the charge remains unless it is settled or refunded. A plan with cost 0 reads the

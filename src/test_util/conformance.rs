@@ -187,10 +187,15 @@ impl<S: Store> Check<S> {
 
     fn plan(&mut self) -> Plan {
         let cost = [0, 1, 1, 1, 2, 3, 6][self.random.below(7)];
-        let plan = match self.random.below(4) {
+        let plan = match self.random.below(5) {
             0 => Plan::new(self.policies.clone(), partition("bob"), cost),
             1 => {
                 Plan::new(self.policies.clone(), partition("alice"), cost).and(self.policies.clone(), partition("bob"))
+            }
+            2 => {
+                let other = [0, 1, 4][self.random.below(3)];
+                let other = Plan::new(self.policies.clone(), partition("bob"), other).with_units("tokens", other);
+                Plan::new(self.policies.clone(), partition("alice"), cost).join(other)
             }
             _ => Plan::new(self.policies.clone(), partition("alice"), cost),
         };

@@ -18,7 +18,7 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Algorithm, Decision, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Store,
+    RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -30,6 +30,8 @@ struct Bench {
     policies: [PolicySet; 4],
     /// The kind whose partitions each kind has.
     owners: [u8; 4],
+    /// Returns the cost of a kind in a request of this cost.
+    cost_of: fn(usize, u64) -> u64,
 }
 
 impl Bench {
@@ -69,6 +71,7 @@ impl Bench {
                 ]),
             ],
             owners,
+            cost_of: |_, cost| cost,
         }
     }
 
@@ -78,13 +81,22 @@ impl Bench {
     }
 
     fn plan(&self, run: u64, parts: &[(usize, u8)], cost: u64) -> Plan {
-        let mut parts = parts
-            .iter()
-            .map(|(kind, user)| (self.policies[*kind].clone(), self.partition(run, *kind, *user)));
-        let (policies, partition) = parts.next().unwrap();
-        parts.fold(Plan::new(policies, partition, cost), |plan, (policies, partition)| {
-            plan.and(policies, partition)
-        })
+        let cost_of = |kind| (self.cost_of)(kind, cost);
+        let is_joined = parts.iter().any(|(kind, _)| cost_of(*kind) != cost);
+        let parts = parts.iter().map(|(kind, user)| {
+            let policies = self.policies[*kind].clone();
+            (policies, self.partition(run, *kind, *user), cost_of(*kind))
+        });
+        let add = |plan, (policies, partition, cost)| match plan {
+            None => Some(Plan::new(policies, partition, cost)),
+            Some(plan) if is_joined => Some(Plan::join(plan, Plan::new(policies, partition, cost))),
+            Some(plan) => Some(Plan::and(plan, policies, partition)),
+        };
+        parts.fold(None, add).unwrap()
+    }
+
+    fn question(&self, run: u64, (kind, user): (usize, u8)) -> Plan {
+        Plan::new(self.policies[kind].clone(), self.partition(run, kind, user), 0)
     }
 }
 
@@ -110,23 +122,25 @@ async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
 async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
     let (mut before, mut is_overdrawn) = (Vec::new(), false);
     for part in parts {
-        let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
+        let [memory, redis] = acquire(bench, &bench.question(run, *part)).await;
         assert_eq!(left(&memory), left(&redis));
         assert_eq!(memory.outcome(), redis.outcome());
-        before.extend(left(&memory));
+        let cost = (bench.cost_of)(part.0, cost);
+        before.extend(left(&memory).into_iter().map(|left| (left, cost)));
         is_overdrawn |= memory.outcome() == Outcome::Rejected;
     }
     let decisions = acquire(bench, &bench.plan(run, parts, cost)).await;
     assert_eq!(left(&decisions[0]), left(&decisions[1]));
     assert_eq!(decisions[0].retry_after(), decisions[1].retry_after());
-    let unit_cost = |name: &str| if name.contains("slots") { cost.min(1) } else { cost };
+    let unit_cost = |name: &str, cost: u64| if name.contains("slots") { cost.min(1) } else { cost };
     let fits = before
         .iter()
-        .all(|(name, left, is_shadow)| !is_overdrawn && (*is_shadow || *left >= unit_cost(name)));
+        .all(|((name, left, is_shadow), cost)| !is_overdrawn && (*is_shadow || *left >= unit_cost(name, *cost)));
+    let is_charged = fits && before.iter().any(|(_, cost)| *cost > 0);
     let expected: Vec<_> = before
         .into_iter()
-        .map(|(name, left, is_shadow)| {
-            let cost = unit_cost(&name);
+        .map(|((name, left, is_shadow), cost)| {
+            let cost = unit_cost(&name, cost);
             let taken = if fits && left >= cost { cost } else { 0 };
             (name, left - taken, is_shadow)
         })
@@ -137,12 +151,12 @@ async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> O
     }
     let mut after = Vec::new();
     for part in parts {
-        let [memory, redis] = acquire(bench, &bench.plan(run, &[*part], 0)).await;
+        let [memory, redis] = acquire(bench, &bench.question(run, *part)).await;
         assert_eq!(left(&memory), left(&redis));
         after.extend(left(&memory));
     }
     assert_eq!(after, expected, "what was decided is what is kept");
-    (fits && cost > 0).then_some(decisions)
+    is_charged.then_some(decisions)
 }
 
 async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
@@ -184,6 +198,67 @@ fn for_any(bench: &Bench, cases: u32, steps: impl Strategy<Value = Vec<Step>>) {
 #[test]
 fn each_partition_is_charged_if_all_of_them_fit_and_none_is_if_one_does_not() {
     for_any(&Bench::new(), 300, steps(40));
+}
+
+/// The costs include 0 for one or more parts, with and without slots.
+#[test]
+fn joined_plans_are_charged_each_at_its_own_cost_or_not_at_all() {
+    let cost_of = |kind, cost: u64| [cost, cost / 3, 2 * cost, 4 - cost][kind];
+    let bench = Bench {
+        cost_of,
+        ..Bench::of([3, 2, 1, 0])
+    };
+    for_any(&bench, 300, steps(40));
+}
+
+/// A refund covers both plans, and a report of the actual cost only the first one that counts.
+#[tokio::test]
+async fn a_settlement_of_joined_plans_keeps_the_cost_of_the_second_and_a_refund_does_not() {
+    let bench = Bench::new();
+    let plan = |run, costs: [u64; 2]| {
+        let part = |kind: usize, cost| Plan::new(bench.policies[kind].clone(), bench.partition(run, kind, 0), cost);
+        part(0, costs[0]).join(part(2, costs[1]))
+    };
+    for (run, costs, actual, expected) in [
+        (0, [2, 4], Some(1), [4, 39, 8]),
+        (1, [2, 4], None, [5, 40, 12]),
+        (2, [0, 4], Some(1), [5, 40, 11]),
+        (3, [0, 4], None, [5, 40, 12]),
+        (4, [2, 0], Some(0), [5, 40, 12]),
+    ] {
+        let run = u64::MAX - 40 - run;
+        for (store, decision) in bench.stores.iter().zip(acquire(&bench, &plan(run, costs)).await) {
+            store.settle(settlement(&decision, actual)).await.unwrap();
+            let left = left(&store.peek(plan(run, [0, 0])).await.unwrap());
+            let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
+            assert_eq!(left, expected, "{costs:?}, {actual:?}");
+        }
+    }
+}
+
+/// A renewal adds leases that the server has lost, so it must not name slots that were never acquired.
+#[tokio::test]
+async fn a_part_of_cost_0_holds_no_slot_while_the_slot_of_another_part_is_renewed() {
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url()).lease_time(Duration::from_secs(1));
+    let store = store.build().unwrap();
+    let plan = |user: &str, cost| {
+        let slots = PolicySet::new([QuotaPolicy::concurrent("slots", 3)]).unwrap();
+        let user = Scope::new("renewed").partition(&PartitionKey::new("user", user));
+        Plan::new(slots, user, cost)
+    };
+    let left = async |user| {
+        let decision = store.peek(plan(user, 0)).await.unwrap();
+        decision.allowances().map(|slots| slots.remaining()).next()
+    };
+    let decision = store.decide(plan("alice", 0).join(plan("bob", 1))).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(server.command(&["FLUSHALL"]), "OK");
+        test_kit::load::until("bob's slot is renewed", || async { left("bob").await == Some(2) }).await;
+    }
+    assert_eq!(left("alice").await, Some(3));
+    store.settle(Settlement::refund_all(&decision)).await.unwrap();
+    assert_eq!([left("alice").await, left("bob").await], [Some(3); 2]);
 }
 
 /// Entries that a later clock has written are moved to the current time. Where kinds share a partition, memory does so

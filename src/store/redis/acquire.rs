@@ -183,7 +183,9 @@ impl PendingSlots<'_> {
             && measurement.is_allowed()
         {
             let slots = measurement.charges().filter(MeasuredCharge::is_slot);
-            let held = keys.into_iter().zip(slots).filter(|(_, slot)| slot.is_charged());
+            // A part of a joined plan with cost 0 acquires no slot, and a renewal would add one.
+            let is_held = |slot: &MeasuredCharge<'_>| slot.is_charged() && slot.charge().cost() > 0;
+            let held = keys.into_iter().zip(slots).filter(|(_, slot)| is_held(slot));
             self.store.server.leases.hold(lease, held.map(|(key, _)| key).collect());
             self.store.start();
         }
