@@ -7,18 +7,22 @@
 //!
 //! `README.md` describes the configuration of Envoy and the rules file.
 
+mod config;
 mod domain;
 mod service;
+#[path = "../../src/response/rejection/grpc/timeout.rs"]
+mod timeout;
 
 use std::{collections::BTreeMap, env, error::Error, fs, process::ExitCode, time::Duration};
 
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_service_server::{RateLimitServiceServer, SERVICE_NAME};
 use futures_util::future::try_join_all;
-use tokio::{net::TcpListener, select, signal::unix, sync::oneshot, time::timeout};
+use tokio::{net::TcpListener, select, signal::unix, sync::oneshot, time};
 use tonic::transport::{Server, server::TcpIncoming};
-use tower_quota::{FailureMode, Limiter, MemoryStore, RedisStore, Rules};
+use tower_quota::{FailureMode, Limiter, MemoryStore, RedisStore};
 
 use self::{
+    config::DomainForm,
     domain::Domain,
     service::{RateLimits, set_deadline},
 };
@@ -37,8 +41,8 @@ const SHUTDOWN: Duration = Duration::from_secs(5);
 
 type Domains = BTreeMap<String, Domain>;
 
-/// Returns the domains, the address to listen on, and the failure mode.
-fn read(mut arguments: impl Iterator<Item = String>) -> Result<(Domains, String, FailureMode), Box<dyn Error>> {
+/// Returns the service and the address to listen on.
+fn read(mut arguments: impl Iterator<Item = String>) -> Result<(RateLimits, String), Box<dyn Error>> {
     let (mut file, mut store, mut listen) = (None, "memory".to_owned(), "127.0.0.1:8081".to_owned());
     // Envoy waits for 20 ms by default.
     let (mut deadline, mut mode) = (15, FailureMode::Open);
@@ -55,20 +59,30 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<(Domains, String,
     }
     let file = file.ok_or(USAGE)?;
     let json = fs::read_to_string(&file).map_err(|error| format!("{file}: {error}"))?;
-    let rules: BTreeMap<String, Rules> = serde_json::from_str(&json).map_err(|error| format!("{file}: {error}"))?;
+    let forms: BTreeMap<String, DomainForm> =
+        serde_json::from_str(&json).map_err(|error| format!("{file}: {error}"))?;
     let redis = (store != "memory").then(|| RedisStore::new(&store));
     let (redis, memory) = (redis.transpose()?, MemoryStore::new());
-    let domain = |(name, rules): (String, Rules)| {
+    let deadline = Duration::from_millis(deadline);
+    let domain = |(name, form): (String, DomainForm)| {
         let limiter = match &redis {
             Some(redis) => Limiter::builder(redis.clone()),
             None => Limiter::builder(memory.clone()),
         };
-        let limiter = limiter.deadline(Duration::from_millis(deadline)).failure_mode(mode);
-        let domain = Domain::new(limiter, &name, &rules);
+        let limiter = limiter.deadline(deadline).failure_mode(mode);
+        let domain = Domain::new(limiter, &name, form);
         let domain = domain.map_err(|error| format!("{file}: domain {name:?}: {error}"));
         Ok::<_, String>((name, domain?))
     };
-    Ok((rules.into_iter().map(domain).collect::<Result<_, _>>()?, listen, mode))
+    let domains: Domains = forms.into_iter().map(domain).collect::<Result<_, _>>()?;
+    Ok((
+        RateLimits {
+            domains,
+            mode,
+            deadline,
+        },
+        listen,
+    ))
 }
 
 #[tokio::main]
@@ -78,17 +92,16 @@ async fn main() -> ExitCode {
 }
 
 async fn run() -> Result<(), Box<dyn Error>> {
-    let (domains, listen, mode) = read(env::args().skip(1))?;
-    let limiters: Vec<Limiter> = domains.values().map(|domain| domain.limiter.clone()).collect();
+    let (service, listen) = read(env::args().skip(1))?;
+    let limiters: Vec<Limiter> = service.domains.values().map(|domain| domain.limiter.clone()).collect();
     let listener = TcpListener::bind(&listen).await;
     let listener = listener.map_err(|error| format!("--listen {listen}: {error}"))?;
     let mut terminate = unix::signal(unix::SignalKind::terminate())?;
     eprintln!("listening on {}", listener.local_addr()?);
-    tokio::spawn(report_store(limiters.first().cloned(), mode));
+    tokio::spawn(report_store(limiters.first().cloned(), service.mode));
 
     let (mut health, health_service) = tonic_health::server::health_reporter();
     health.set_serving::<RateLimitServiceServer<RateLimits>>().await;
-    let service = RateLimits { domains, mode };
     let server = Server::builder()
         .add_service(RateLimitServiceServer::with_interceptor(service, set_deadline))
         .add_service(health_service);
@@ -103,7 +116,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
     health.clear_service_status(SERVICE_NAME).await;
     health.clear_service_status("").await;
     // An unresponsive client keeps its connection open.
-    drop(timeout(SHUTDOWN, server).await);
+    drop(time::timeout(SHUTDOWN, server).await);
     try_join_all(limiters.iter().map(|limiter| limiter.flush(SHUTDOWN))).await?;
     Ok(())
 }

@@ -9,11 +9,15 @@ use envoy_types::pb::{
     },
     google::protobuf,
 };
+use futures_util::future::{OptionFuture, join, join_all};
 use tokio::time::{Instant, timeout_at};
-use tonic::{Request, Response, Status, metadata::MetadataMap};
+use tonic::{Request, Response, Status};
 use tower_quota::{Allowance, Decision, FailureMode, Outcome, PartitionId, QuotaPolicy, ResponseFields};
 
-use super::domain::Domain;
+use super::{
+    domain::{Domain, Work, unit},
+    timeout::timeout,
+};
 
 /// The maximum deadline of a limiter.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -21,6 +25,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct RateLimits {
     pub(crate) domains: BTreeMap<String, Domain>,
     pub(crate) mode: FailureMode,
+    /// Of reports and refunds, to which no failure mode applies.
+    pub(crate) deadline: Duration,
 }
 
 type Answer = Result<Response<RateLimitResponse>, Status>;
@@ -31,15 +37,26 @@ impl RateLimitService for RateLimits {
         let deadline = request.extensions().get().copied().unwrap_or_else(Instant::now);
         let domain = self.domains.get(&request.get_ref().domain);
         let domain = domain.ok_or_else(|| Status::not_found("the domain has no rules"))?;
-        let (partitions, plan) = domain.plan(request.get_ref())?;
-        let (mut decision, mut is_admitted) = (None, plan.is_none() || self.mode != FailureMode::Closed);
-        if let Some(plan) = plan
-            && let Ok(held) = timeout_at(deadline, domain.limiter.hold_plan(plan)).await
-        {
-            // Dropping the permit does not refund the charge.
-            let made = held.map_or_else(|rejected| rejected, |permit| permit.decision().clone());
-            is_admitted = made.outcome().is_admitted();
-            decision = Some(made);
+        let Work {
+            partitions,
+            plan,
+            changes,
+        } = domain.work(request.get_ref())?;
+        let mut is_admitted = plan.is_none() || self.mode != FailureMode::Closed;
+        let held: OptionFuture<_> = plan.map(|plan| domain.limiter.hold_plan(plan)).into();
+        // All changes begin, whether or not one fails, and a change in progress is made even if the call ends.
+        let changed = join_all(changes.iter().map(|(caller, change)| change.apply(caller)));
+        let changed = timeout_at(deadline.min(Instant::now() + self.deadline), changed);
+        let (held, changed) = join(timeout_at(deadline, held), changed).await;
+        let decision = held.ok().flatten();
+        // Dropping the permit does not refund the charge.
+        let decision = decision.map(|held| held.map_or_else(|rejected| rejected, |permit| permit.decision().clone()));
+        if let Some(decision) = &decision {
+            is_admitted = decision.outcome().is_admitted();
+        }
+        let is_changed = changed.is_ok_and(|changed| changed.iter().all(Result::is_ok));
+        if is_admitted && !is_changed {
+            return Err(Status::unavailable("the store has not confirmed a report or a refund"));
         }
         let decision = decision.as_ref();
         let status = |partition: &_| status(*partition, decision, is_admitted);
@@ -56,24 +73,10 @@ impl RateLimitService for RateLimits {
 ///
 /// The deadline starts with the headers, like the timer of tonic, and not after the message has been read.
 pub(crate) fn set_deadline(mut request: Request<()>) -> Result<Request<()>, Status> {
-    let time = timeout_of(request.metadata()).unwrap_or(Duration::MAX);
+    let time = timeout(request.metadata().as_ref()).unwrap_or(Duration::MAX);
     let deadline = Instant::now() + (time / 4 * 3).min(LONGEST);
     request.extensions_mut().insert(deadline);
     Ok(request)
-}
-
-fn timeout_of(metadata: &MetadataMap) -> Option<Duration> {
-    let timeout = metadata.get("grpc-timeout")?.to_str().ok()?;
-    let (number, unit) = timeout.split_at(timeout.len().checked_sub(1)?);
-    let nanos: u64 = match unit {
-        "H" => 3_600_000_000_000,
-        "M" => 60_000_000_000,
-        "S" => 1_000_000_000,
-        "m" => 1_000_000,
-        "u" => 1_000,
-        _ => 1,
-    };
-    Some(Duration::from_nanos(nanos.saturating_mul(number.parse().ok()?)))
 }
 
 fn code(is_admitted: bool) -> i32 {
@@ -114,18 +117,10 @@ fn tightest<'a>(allowances: impl Iterator<Item = Allowance<'a>>) -> Option<Allow
 }
 
 fn limit(policy: &QuotaPolicy) -> RateLimit {
-    let unit = match policy.window().map_or(0, |window| window.as_secs()) {
-        1 => Unit::Second,
-        60 => Unit::Minute,
-        3_600 => Unit::Hour,
-        86_400 => Unit::Day,
-        604_800 => Unit::Week,
-        _ => Unit::Unknown,
-    };
     RateLimit {
         name: policy.name().to_owned(),
         requests_per_unit: policy.quota().try_into().unwrap_or(u32::MAX),
-        unit: unit.into(),
+        unit: unit(policy).unwrap_or(Unit::Unknown).into(),
     }
 }
 

@@ -7,7 +7,10 @@ use std::{
     io::{BufRead, BufReader, Read},
     net::TcpListener,
     process::{Child, ChildStderr, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        LazyLock,
+        atomic::{AtomicU32, Ordering},
+    },
     time::Duration,
 };
 
@@ -26,6 +29,7 @@ use envoy_types::pb::{
     },
     google::protobuf::UInt64Value,
 };
+use futures_util::future::join_all;
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
@@ -220,12 +224,6 @@ async fn a_request_that_the_rules_do_not_cover_is_an_error() {
     let alice: [&[_]; 1] = [&[("user", "alice")]];
     assert_eq!(error(request("web", &alice)).await, GrpcCode::NotFound);
     assert_eq!(error(request("api", &[&[]])).await, GrpcCode::InvalidArgument);
-    let mut own_limit = request("api", &alice);
-    own_limit.descriptors[0].limit = Some(RateLimitOverride::default());
-    assert_eq!(error(own_limit).await, GrpcCode::Unimplemented);
-    let mut different = request("api", &[alice[0], &[("user", "bob")]]);
-    different.descriptors[1].hits_addend = Some(UInt64Value { value: 2 });
-    assert_eq!(error(different).await, GrpcCode::Unimplemented);
     assert_eq!(remaining(&server.hit("api", &alice).await), [(true, 2)]);
 }
 
@@ -243,6 +241,347 @@ async fn hits_are_the_cost() {
     assert_eq!(hit(3, Some(0)).await, [(true, 2)]);
     assert_eq!(hit(3, Some(1)).await, [(true, 1)]);
     assert_eq!(hit(0, None).await, [(true, 0)]);
+}
+
+/// The arguments of each kind of store.
+fn stores() -> [Vec<&'static str>; 2] {
+    static URL: LazyLock<String> = LazyLock::new(|| shared_server().url());
+    [Vec::new(), [&["--store", &**URL], &NO_DEADLINE[..]].concat()]
+}
+
+/// A descriptor as Envoy 1.40 sends it: with the number of hits if its `rate_limits` has a `hits_addend`.
+fn descriptor(entries: &[(&str, &str)], hits: Option<u64>) -> RateLimitDescriptor {
+    RateLimitDescriptor {
+        hits_addend: hits.map(|value| UInt64Value { value }),
+        ..request("", &[entries]).descriptors.remove(0)
+    }
+}
+
+/// Streams of one user: checks when they begin, and reports when they end.
+struct Streams<'a> {
+    server: &'a Server,
+    domain: &'a str,
+    user: &'a str,
+}
+
+impl Streams<'_> {
+    async fn send(&self, hits: Option<u64>) -> RateLimitResponse {
+        let descriptors = vec![descriptor(&[("generic_key", "llm"), ("user", self.user)], hits)];
+        let domain = self.domain.to_owned();
+        let request = RateLimitRequest {
+            domain,
+            descriptors,
+            hits_addend: 0,
+        };
+        self.server.send(request).await.unwrap()
+    }
+
+    /// Returns `true` if the stream begins. `hits` are those of the check, which the filter omits by default.
+    async fn begin(&self, hits: Option<u64>) -> bool {
+        self.send(hits).await.overall_code() == Code::Ok
+    }
+
+    async fn end(&self, tokens: u64) {
+        let response = self.send(Some(tokens)).await;
+        assert_eq!(response.overall_code(), Code::Ok);
+        assert_eq!(remaining(&response), [(true, 0)]);
+    }
+
+    /// Returns the used units of a token bucket with 1,000 units a day, which restores a unit in 86.4 s.
+    async fn debt(&self) -> u64 {
+        let response = self.send(None).await;
+        assert_eq!(remaining(&response), [(false, 0)]);
+        let wait: f64 = header(&response, "retry-after").unwrap().parse().unwrap();
+        (wait / 86.4).round() as u64 + 999
+    }
+}
+
+fn tokens(domain: &str, reports: Option<bool>) -> Value {
+    let mut rules = json!({domain: {"policies": [{"name": "tokens", "quota": 1_000, "window_seconds": 86_400}]}});
+    if let Some(reports) = reports {
+        rules[domain]["reports"] = json!(reports);
+    }
+    rules
+}
+
+#[tokio::test]
+async fn streams_begin_until_the_reports_of_earlier_ones_have_used_the_quota() {
+    for store in stores() {
+        let domain = "streams one after another";
+        let server = Server::start(&tokens(domain, Some(true)), &store);
+        for (user, check, used) in [
+            ("alice", None, 1_203),
+            ("bob", Some(1), 1_203),
+            ("carol", Some(0), 1_200),
+        ] {
+            let streams = Streams {
+                server: &server,
+                domain,
+                user,
+            };
+            let mut begun = 0;
+            for _ in 0..12 {
+                if streams.begin(check).await {
+                    begun += 1;
+                    streams.end(400).await;
+                }
+            }
+            assert_eq!((begun, streams.debt().await), (3, used), "{user}, {store:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_reports_of_concurrent_streams_add_a_debt_of_one_quota() {
+    for store in stores() {
+        let domain = "concurrent streams";
+        let server = Server::start(&tokens(domain, Some(true)), &store);
+        let streams = Streams {
+            server: &server,
+            domain,
+            user: "alice",
+        };
+        assert_eq!(join_all((0..12).map(|_| streams.begin(None))).await, [true; 12]);
+        join_all((0..12).map(|_| streams.end(400))).await;
+        assert_eq!(streams.debt().await, 2_000, "{store:?}");
+    }
+}
+
+/// A domain without `reports`, or a tier that sets it to `false`, checks every cost.
+#[tokio::test]
+async fn a_cost_is_a_report_only_where_the_rules_say_so() {
+    let tier = |name: &str| json!({"name": name, "policies": [day(10)]});
+    let mut tiers = [tier("user"), tier("team"), tier("model")];
+    tiers[1]["reports"] = json!(true);
+    tiers[2]["reports"] = json!(false);
+    for (domain, expected) in [(None, [false, true, false]), (Some(true), [true, true, false])] {
+        let mut rules = json!({"api": {"tiers": tiers}});
+        if let Some(reports) = domain {
+            rules["api"]["reports"] = json!(reports);
+        }
+        let server = Server::start(&rules, &[]);
+        for (key, is_report) in ["user", "team", "model"].into_iter().zip(expected) {
+            let mut report = request("api", &[&[(key, "a")]]);
+            report.hits_addend = 12;
+            let response = server.send(report).await.unwrap();
+            assert_eq!(response.overall_code() == Code::Ok, is_report, "{key}, {domain:?}");
+            let left = if is_report { (false, 0) } else { (true, 9) };
+            assert_eq!(
+                remaining(&server.hit("api", &[&[(key, "a")]]).await),
+                [left],
+                "{key}, {domain:?}"
+            );
+        }
+    }
+}
+
+/// The report of one descriptor is charged even if the check of another one is rejected.
+#[tokio::test]
+async fn a_report_beside_a_rejected_check_is_charged() {
+    let rules = json!({"api": {"tiers": [
+        {"name": "address", "policies": [day(1)]},
+        {"name": "user", "reports": true, "policies": [day(10)]},
+    ]}});
+    let server = Server::start(&rules, &[]);
+    for (code, left) in [(Code::Ok, 6), (Code::OverLimit, 2)] {
+        let descriptors = vec![
+            descriptor(&[("address", "a")], None),
+            descriptor(&[("user", "alice")], Some(3)),
+        ];
+        let request = RateLimitRequest {
+            domain: "api".to_owned(),
+            descriptors,
+            hits_addend: 0,
+        };
+        let response = server.send(request).await.unwrap();
+        assert_eq!(response.overall_code(), code);
+        assert_eq!(remaining(&response), [(code == Code::Ok, 0), (true, 0)]);
+        assert_eq!(
+            remaining(&server.hit("api", &[&[("user", "alice")]]).await),
+            [(true, left)]
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_report_that_the_store_does_not_confirm_is_an_error() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    for mode in [&[][..], &["--closed"]] {
+        let arguments = [&["--store", &store], mode].concat();
+        let server = Server::start(&tokens("api", Some(true)), &arguments);
+        let mut report = request("api", &[&[("user", "alice")]]);
+        report.hits_addend = 400;
+        assert_eq!(server.send(report).await.unwrap_err().code(), GrpcCode::Unavailable);
+    }
+}
+
+#[tokio::test]
+async fn descriptors_with_different_costs_are_charged_all_or_none() {
+    for store in stores() {
+        let tier = |name: &str, quota| json!({"name": name, "policies": [day(quota)]});
+        let rules = json!({"different costs": {"tiers": [tier("address", 9), tier("user", 1_000)]}});
+        let server = Server::start(&rules, &store);
+        let send = async |costs: [Option<u64>; 2], request_hits| {
+            let keys = [("address", "192.0.2.1"), ("user", "alice")];
+            let descriptors = keys.iter().zip(costs).map(|(entry, hits)| descriptor(&[*entry], hits));
+            let descriptors = descriptors.collect();
+            let domain = "different costs".to_owned();
+            let request = RateLimitRequest {
+                domain,
+                descriptors,
+                hits_addend: request_hits,
+            };
+            remaining(&server.send(request).await.unwrap())
+        };
+        assert_eq!(send([None, Some(250)], 0).await, [(true, 8), (true, 750)]);
+        assert_eq!(send([None, Some(250)], 3).await, [(true, 5), (true, 500)]);
+        assert_eq!(send([Some(0), Some(500)], 7).await, [(true, 5), (true, 0)]);
+        assert_eq!(send([Some(2), Some(0)], 7).await, [(true, 3), (true, 0)]);
+        assert_eq!(send([Some(1), Some(250)], 7).await, [(true, 3), (false, 0)]);
+        assert_eq!(send([Some(4), Some(0)], 7).await, [(false, 3), (true, 0)]);
+        assert_eq!(send([Some(0), Some(0)], 7).await, [(true, 3), (true, 0)]);
+    }
+}
+
+#[tokio::test]
+async fn a_descriptor_that_occurs_twice_is_charged_the_higher_cost() {
+    let server = Server::start(&policies(10), &[]);
+    let alice = |hits| descriptor(&[("user", "alice")], hits);
+    let descriptors = vec![alice(Some(0)), alice(Some(4)), alice(None)];
+    let request = RateLimitRequest {
+        domain: "api".to_owned(),
+        descriptors,
+        hits_addend: 0,
+    };
+    assert_eq!(remaining(&server.send(request).await.unwrap()), [(true, 6); 3]);
+}
+
+fn with_limit(domain: &str, hits: u64, requests_per_unit: u32, unit: Unit) -> RateLimitRequest {
+    let unit = unit.into();
+    let alice = RateLimitDescriptor {
+        limit: Some(RateLimitOverride {
+            requests_per_unit,
+            unit,
+        }),
+        ..descriptor(&[("user", "alice")], Some(hits))
+    };
+    RateLimitRequest {
+        domain: domain.to_owned(),
+        descriptors: vec![alice],
+        hits_addend: 0,
+    }
+}
+
+/// The count is the same with and without an override.
+#[tokio::test]
+async fn an_override_lowers_the_limit_of_the_policy_with_its_unit() {
+    let minute = json!({"name": "minute", "quota": 1_000, "window_seconds": 60, "algorithm": "fixed_window"});
+    let policies = [
+        day(10),
+        json!({"name": "day", "quota": 10, "window_seconds": 86_400, "burst_capacity": 40}),
+        json!({"name": "day", "quota": 40, "window_seconds": 86_400, "algorithm": "strict_token_bucket"}),
+    ];
+    for store in stores() {
+        for (number, policy) in policies.iter().enumerate() {
+            let domain = format!("overrides of {number}");
+            let rules = json!({&domain: {"tiers": [{"name": "user", "policies": [minute, policy]}]}});
+            let server = Server::start(&rules, &store);
+            let send = async |hits, quota, unit| server.send(with_limit(&domain, hits, quota, unit)).await.unwrap();
+            let code = async |hits, quota, unit| send(hits, quota, unit).await.overall_code();
+
+            let limited = send(2, 3, Unit::Day).await;
+            assert_eq!(limited.overall_code(), Code::Ok);
+            let day = limited.statuses[0].current_limit.as_ref().unwrap();
+            assert_eq!((day.requests_per_unit, day.unit()), (3, Unit::Day));
+            assert_eq!(code(2, 3, Unit::Day).await, Code::OverLimit, "{policy}");
+            assert_eq!(code(0, 0, Unit::Day).await, Code::OverLimit, "{policy}");
+            assert_eq!(code(0, 1, Unit::Minute).await, Code::OverLimit, "{policy}");
+            assert_eq!(code(2, 8, Unit::Day).await, Code::Ok, "{policy}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_report_with_an_override_adds_a_debt_of_the_lower_quota() {
+    let server = Server::start(&tokens("overrides", Some(true)), &[]);
+    for (hits, code) in [(1, Code::Ok), (1_000, Code::Ok), (1, Code::OverLimit)] {
+        let response = server
+            .send(with_limit("overrides", hits, 100, Unit::Day))
+            .await
+            .unwrap();
+        assert_eq!(response.overall_code(), code);
+    }
+    let left = remaining(&server.hit("overrides", &[&[("user", "alice")]]).await);
+    assert_eq!(left, [(true, 799)]);
+}
+
+/// An error would have the effect that Envoy admits the request.
+#[tokio::test]
+async fn what_a_policy_cannot_follow_is_logged_once_and_the_rules_decide() {
+    let meter = json!({"name": "meter", "quota": 2, "window_seconds": 86_400, "algorithm": "leaky_bucket_meter"});
+    let rules = json!({"overrides": {"tiers": [{"name": "user", "policies": [meter]}]}});
+    let mut server = Server::start(&rules, &[]);
+    for (quota, unit) in [(3, Unit::Day), (1, Unit::Hour), (1, Unit::Unknown)] {
+        let response = server.send(with_limit("overrides", 0, quota, unit)).await.unwrap();
+        assert_eq!(remaining(&response), [(true, 1)]);
+    }
+    let mut refund = request("overrides", &[&[("user", "alice")]]);
+    refund.descriptors[0].is_negative_hits = true;
+    refund.hits_addend = 2;
+    for _ in 0..2 {
+        assert_eq!(remaining(&server.send(refund.clone()).await.unwrap()), [(true, 1)]);
+    }
+    let unit = "domain \"overrides\", tier \"user\": ignored limit 3 per DAY: ";
+    let negative = "domain \"overrides\", tier \"user\": ignored is_negative_hits: ";
+    for beginning in [unit, negative] {
+        let line = server.line();
+        assert!(line.starts_with(beginning), "{line}");
+    }
+    let _ = server.process.kill();
+    assert_eq!(server.line(), "");
+}
+
+#[tokio::test]
+async fn negative_hits_refund_units_up_to_the_quota() {
+    for store in stores() {
+        let rules = json!({"refunds": {"policies": [day(10)]}});
+        let server = Server::start(&rules, &store);
+        let send = async |hits, is_negative_hits| {
+            let alice = descriptor(&[("user", "alice")], Some(hits));
+            let descriptors = vec![RateLimitDescriptor {
+                is_negative_hits,
+                ..alice
+            }];
+            let domain = "refunds".to_owned();
+            let request = RateLimitRequest {
+                domain,
+                descriptors,
+                hits_addend: 0,
+            };
+            remaining(&server.send(request).await.unwrap())
+        };
+        assert_eq!(send(9, false).await, [(true, 1)]);
+        assert_eq!(send(4, true).await, [(true, 0)]);
+        assert_eq!(send(1, false).await, [(true, 4)]);
+        assert_eq!(send(100, true).await, [(true, 0)]);
+        assert_eq!(send(0, false).await, [(true, 10)]);
+    }
+}
+
+/// Tonic ignores these timeouts, too. The deadline of the limiter applies, whose decision has a retry time.
+#[tokio::test]
+async fn a_malformed_timeout_does_not_shorten_the_deadline() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    let server = Server::start(&policies(3), &["--store", &store, "--closed"]);
+    for timeout in ["5x", "5", "n", "000000005n", "\u{b5}", "5N", "-5n"] {
+        let mut request = Request::new(request("api", &[&[("user", "alice")]]));
+        let value = tonic::metadata::MetadataValue::try_from(timeout.as_bytes()).unwrap();
+        request.metadata_mut().insert("grpc-timeout", value);
+        let response = server.send(request).await.unwrap();
+        assert_eq!(header(&response, "retry-after"), Some("1"), "{timeout}");
+    }
 }
 
 #[tokio::test]
@@ -326,11 +665,22 @@ async fn processes_with_one_redis_apply_one_limit() {
 fn rules_that_envoy_cannot_follow_are_rejected_at_the_start() {
     let slots = json!({"name": "slots", "quota": 3, "unit": "concurrent_requests"});
     let closed = json!({"name": "day", "quota": 3, "window_seconds": 0});
-    for (policy, message) in [
-        (slots, r#"domain "api": policy "slots": Envoy only counts requests"#),
-        (closed, r#"domain "api": policy "day": "#),
+    for (rules, message) in [
+        (
+            json!({"policies": [slots]}),
+            r#"domain "api": policy "slots": Envoy only counts requests"#,
+        ),
+        (json!({"policies": [closed]}), r#"domain "api": policy "day": "#),
+        (
+            json!({"tiers": [{"name": "user"}]}),
+            r#"domain "api": tier "user": either `policies` or"#,
+        ),
+        (
+            json!({"policies": [day(1)], "reports": 1}),
+            "invalid type: integer `1`, expected a boolean at line 1",
+        ),
     ] {
-        let mut server = start(&json!({"api": {"policies": [policy]}}), &[]);
+        let mut server = start(&json!({"api": rules}), &[]);
         let mut text = String::new();
         server.stderr.read_to_string(&mut text).unwrap();
         assert!(text.contains(message), "{text}");

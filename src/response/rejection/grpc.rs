@@ -8,6 +8,7 @@ mod details;
 mod pushback;
 #[cfg(test)]
 mod tests;
+mod timeout;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};

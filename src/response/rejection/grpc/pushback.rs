@@ -1,9 +1,8 @@
 //! The delay before a retry, as in gRFC A6: clients with a retry policy wait for this time instead of their backoff.
 
-use std::time::Duration;
+use http::HeaderMap;
 
-use http::{HeaderMap, HeaderName};
-
+use super::timeout::timeout;
 use crate::response::rejection::notice::Notice;
 
 /// Forbids a retry.
@@ -21,25 +20,3 @@ pub(super) fn millis(notice: &Notice<'_>, request: &HeaderMap) -> Option<i32> {
     let millis = wait.as_nanos().div_ceil(1_000_000).try_into().ok();
     Some(millis.filter(|_| is_in_time).unwrap_or(NEVER))
 }
-
-/// Malformed values are ignored.
-fn timeout(request: &HeaderMap) -> Option<Duration> {
-    let (unit, digits) = request.get(TIMEOUT)?.as_bytes().split_last()?;
-    if !(1..=8).contains(&digits.len()) || !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    let number = digits
-        .iter()
-        .fold(0, |number, digit| number * 10 + u64::from(digit - b'0'));
-    match unit {
-        b'H' => Some(Duration::from_secs(number * 3_600)),
-        b'M' => Some(Duration::from_secs(number * 60)),
-        b'S' => Some(Duration::from_secs(number)),
-        b'm' => Some(Duration::from_millis(number)),
-        b'u' => Some(Duration::from_micros(number)),
-        b'n' => Some(Duration::from_nanos(number)),
-        _ => None,
-    }
-}
-
-const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
