@@ -580,6 +580,11 @@ impl QuotaPolicy {
         }
     }
 
+    /// Returns the range of [individual quotas](Self::with_caller_quotas), or `None` if they are not allowed.
+    pub fn caller_quotas(&self) -> Option<RangeInclusive<u64>> {
+        self.caller_quotas.map(|bounds| bounds.least..=bounds.most)
+    }
+
     /// Returns the maximum size of a batch, if [`with_prefetch`](Self::with_prefetch) is set.
     pub const fn prefetch(&self) -> Option<u64> {
         self.prefetch

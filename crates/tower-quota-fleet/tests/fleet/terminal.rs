@@ -4,27 +4,32 @@
 #[allow(dead_code, reason = "its `main` is not called here")]
 mod program;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use serde_json::{Value, json};
-use test_kit::shared_server;
-use tower_quota::RedisStore;
-use tower_quota_fleet::{InstanceReport, RedisRules, RulesSource, RulesVersion};
+use test_kit::{RedisServer, shared_server};
+use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, Rules};
+use tower_quota_fleet::{InstanceReport, RedisRules, RulesFollower, RulesSource, RulesVersion};
 
 use self::program::options::Options;
-use crate::source::pass;
+use crate::source::{layer, pass};
 
 /// A separate rule set, and files of rules.
 struct Terminal {
     set: &'static str,
+    url: String,
     directory: PathBuf,
 }
 
 impl Terminal {
     fn new(set: &'static str) -> Self {
+        Self::on(shared_server().url(), set)
+    }
+
+    fn on(url: String, set: &'static str) -> Self {
         let directory = std::env::temp_dir().join(format!("tower-quota-rules-{}-{set}", std::process::id()));
         fs::create_dir_all(&directory).unwrap();
-        let terminal = Self { set, directory };
+        let terminal = Self { set, url, directory };
         terminal.file("60.json", &policy(60));
         terminal.file("30.json", &policy(30));
         let mut window = policy(60);
@@ -39,12 +44,11 @@ impl Terminal {
 
     /// The exit code, and what is printed to either output.
     async fn types(&self, line: &str) -> (u8, String) {
-        let url = shared_server().url();
         let words = line.split(' ').map(|word| match word.ends_with(".json") {
             true => self.directory.join(word).to_str().unwrap().to_owned(),
             false => word.to_owned(),
         });
-        let options = ["--redis", &url, "--set", self.set, "--author", "alice"].map(str::to_owned);
+        let options = ["--redis", &self.url, "--set", self.set, "--author", "alice"].map(str::to_owned);
         let words = words.chain(options).map(Into::into);
         let done = match Options::parse(words) {
             Ok(Some(options)) => program::run(&options).await.map(|report| (options, report)),
@@ -88,7 +92,7 @@ const NIGHT: &[(&str, u8, &str)] = &[
         3,
         "nothing is published yet; publish rules for all callers first",
     ),
-    ("publish 60.json --yes", 0, "published version 1 by \"alice\""),
+    ("publish 60.json --yes --no-wait", 0, "published version 1 by \"alice\""),
     ("publish 60.json --yes", 0, "nothing changes"),
     (
         "publish 30.json --percent 10 --yes",
@@ -108,7 +112,7 @@ const NIGHT: &[(&str, u8, &str)] = &[
     ),
     ("show", 0, "(incident)\naccess list: block 203.0.113.9 until "),
     ("on", 5, "limits: on, by \"alice\""),
-    ("rollback --yes", 0, "back to version 1 by \"alice\""),
+    ("rollback --yes --no-wait", 0, "back to version 1 by \"alice\""),
     (
         "rollback --yes",
         3,
@@ -132,21 +136,25 @@ const NIGHT: &[(&str, u8, &str)] = &[
     ("publish window.json --yes", 3, "add --restart-counts"),
     ("diff window.json", 0, "policy \"minute\" COUNTS RESET"),
     (
-        "publish window.json --yes --restart-counts",
+        "publish window.json --yes --restart-counts --no-wait",
         0,
         "published version 4 by \"alice\"",
     ),
-    ("rollback --to 1 --yes", 0, "published version 5 by \"alice\""),
+    ("rollback --to 1 --yes --no-wait", 0, "published version 5 by \"alice\""),
     ("history", 0, "version 5, a rollback, by \"alice\""),
     ("history", 0, "  policy \"minute\" COUNTS RESET"),
     ("history", 0, "(incident):\n  limits OFF until "),
-    ("restore document.json --yes", 0, "published version 78 by \"alice\""),
+    (
+        "restore document.json --yes --no-wait",
+        0,
+        "published version 78 by \"alice\"",
+    ),
     (
         "publish zero.json --yes",
         2,
         "quota 70 → 0\nIs this intended? No terminal for a confirmation; add --drastic",
     ),
-    ("publish zero.json --yes --drastic", 0, "published version 79"),
+    ("publish zero.json --yes --drastic --no-wait", 0, "published version 79"),
     (
         "off --without-end",
         2,
@@ -321,7 +329,7 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
     let late = tokio::spawn({
         let rules = rules.clone();
         async move {
-            pass(std::time::Duration::from_secs(1)).await;
+            pass(Duration::from_secs(1)).await;
             rules.report(&report("web-2"), &[]).await.unwrap();
         }
     });
@@ -343,6 +351,84 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
         text.contains("published version 43") && text.contains("2 run version 42: web-1, web-2"),
         "{text}"
     );
+}
+
+/// Two instances that follow the rule set of a terminal, and a server that can lose its data.
+struct Losing {
+    server: RedisServer,
+    terminal: Terminal,
+    rules: RedisRules,
+    instances: Vec<(RateLimitLayer, RulesFollower)>,
+}
+
+impl Losing {
+    async fn start(set: &'static str) -> Self {
+        let server = RedisServer::start();
+        let rules = RedisRules::new(RedisStore::builder(server.url()), set).unwrap();
+        let instances = ["web-1", "web-2"].map(|name| {
+            let layer = layer();
+            let follower = RulesFollower::builder(layer.limiter().rules(), rules.clone());
+            (layer, follower.instance(name).start().unwrap())
+        });
+        let terminal = Terminal::on(server.url(), set);
+        let instances = instances.into();
+        let all = Self {
+            server,
+            terminal,
+            rules,
+            instances,
+        };
+        while all.rules.instances().await.unwrap().len() < 2 {
+            pass(Duration::from_millis(10)).await;
+        }
+        all
+    }
+
+    fn lose(&self, command: &[&str]) {
+        assert_eq!(self.server.command(command), "OK", "{command:?}");
+    }
+
+    async fn types(&self, line: &str, printed: &str) {
+        let (code, text) = self.terminal.types(line).await;
+        assert!(code == 0 && text.contains(printed), "{line}: {code}, {text}");
+    }
+}
+
+/// The instances still enforce the part that is lost, or that a restored backup contains with a smaller number.
+#[tokio::test]
+async fn an_order_after_a_loss_of_the_other_part_is_applied_by_all() {
+    const APPLIED: &str = "instances: applied by 2 of 2\n";
+    let all = Losing::start("lost-part").await;
+    all.types("block 203.0.113.8", APPLIED).await;
+    let [head, list] = ["access_head", "access"].map(|kind| format!("rules:{{quota:lost-part}}:{kind}"));
+    let backup = [&head, &list].map(|key| all.server.command(&["GET", key]));
+    all.types("block 203.0.113.9", APPLIED).await;
+    for (key, value) in [&head, &list].into_iter().zip(&backup) {
+        all.lose(&["SET", key, value]);
+    }
+    all.types("on", APPLIED).await;
+    all.lose(&["FLUSHALL"]);
+    all.types("off", APPLIED).await;
+    let is_off = |(layer, _): &(RateLimitLayer, RulesFollower)| !layer.limiter().rules().is_enabled();
+    assert!(all.instances.iter().all(is_off));
+    all.lose(&["FLUSHALL"]);
+    all.types("block 203.0.113.10", APPLIED).await;
+}
+
+/// The instances have nothing to report before the publication, because they have lost nothing.
+#[tokio::test]
+async fn a_publication_after_a_loss_of_the_reports_waits_for_the_instances() {
+    let all = Losing::start("lost-reports").await;
+    all.lose(&["FLUSHALL"]);
+    all.types("publish 60.json --yes", "instances: 2\n  2 run version 1\n")
+        .await;
+    // The reports of a server that was away for a while are too old.
+    assert_eq!(
+        all.server.command(&["DEL", "rules:{quota:lost-reports}:instances"]),
+        "1"
+    );
+    all.types("publish 30.json --yes", "instances: 2\n  2 run version 2\n")
+        .await;
 }
 
 #[tokio::test]
@@ -393,6 +479,16 @@ const CONTRACTS: &[(&str, u8, &str)] = &[
     ("contract customer", 2, "requires the KIND and VALUE"),
     ("top-up customer 4711 day=3 --for 30d", 2, "requires --id and --for"),
     (
+        "contract customer 4711 minute=5000 minute=7000",
+        2,
+        "policy \"minute\" occurs twice, with 5000 and 7000",
+    ),
+    (
+        "contract customer 4711 minute=1 --burst day=2 --burst day=2",
+        2,
+        "policy \"day\" occurs twice",
+    ),
+    (
         "top-up customer 4711 day=0 --for 30d --id a",
         3,
         "units must be at least 1",
@@ -423,7 +519,83 @@ async fn contracts_are_set_topped_up_shown_and_removed() {
     assert_eq!(terminal.json("contract customer 4711").await, Value::Null);
     assert_eq!(
         terminal.json("contract customer 4711 minute=1 --for 1h").await,
-        json!({"changed": true})
+        json!({"changed": true, "unchecked": "nothing is published"})
     );
     assert!(terminal.types("contract customer 4711").await.1.contains("until "));
+}
+
+/// The typed arguments, the exit code, and a part of the output. Free callers have at most 100 a minute.
+const CHECKED: &[(&str, u8, &str)] = &[
+    ("contract user alice minute=5000", 0, "set; "),
+    (
+        "contract user alice minutte=7000",
+        3,
+        r#"no published policy has the name "minutte", only ["day", "hour", "minute", "second"]"#,
+    ),
+    (
+        "contract user alice minute=7001",
+        3,
+        r#"policy "minute": quota 7001 is outside 1..=100, 10..=7000"#,
+    ),
+    ("contract user alice minute=0", 3, "quota 0 is outside"),
+    (
+        "contract user alice day=7",
+        3,
+        r#"policy "day" allows no individual quotas"#,
+    ),
+    (
+        "contract user alice minute=60 --burst minut=7",
+        3,
+        "has the name \"minut\"",
+    ),
+    (
+        "contract user alice minute=60 --burst minute=7001",
+        3,
+        r#"policy "minute": burst capacity 7001 is outside"#,
+    ),
+    (
+        "top-up user alice minutte=5 --for 1d --id a",
+        3,
+        "has the name \"minutte\"",
+    ),
+    (
+        "top-up user alice day=5 --for 1d --id a",
+        3,
+        "allows no individual quotas",
+    ),
+    (
+        "top-up user alice minute=7001 --for 1d --id a",
+        3,
+        "top up 7001 is outside",
+    ),
+    ("contract user alice", 0, "minute: quota 5000\nsince "),
+    // Only in the rollout.
+    ("contract user alice hour=20 minute=7000", 0, "set; "),
+    ("top-up user alice minute=7000 --for 1d --id a", 0, "added; "),
+];
+
+#[tokio::test]
+async fn a_contract_that_the_published_rules_would_not_follow_changes_nothing() {
+    let terminal = Terminal::new("checked-contracts");
+    let minute = |bounds| QuotaPolicy::per_minute("minute", 60).with_caller_quotas(bounds);
+    let day = || QuotaPolicy::per_day("day", 9);
+    let rules = Rules::new().tier("free", [minute(1..=100), day()]);
+    let rules = rules.tier("premium", [minute(10..=7_000), QuotaPolicy::per_second("second", 5)]);
+    let hour = QuotaPolicy::per_hour("hour", 10).with_caller_quotas(1..=20);
+    let tried = Rules::new()
+        .tier("free", [hour, day()])
+        .tier("premium", [minute(10..=7_000)]);
+    terminal.file("rules.json", &serde_json::to_value(rules).unwrap());
+    terminal.file("tried.json", &serde_json::to_value(tried).unwrap());
+    for file in ["rules.json", "tried.json --percent 10 --restart-counts"] {
+        let (code, text) = terminal
+            .types(&format!("publish {file} --yes --drastic --no-wait"))
+            .await;
+        assert_eq!(code, 0, "{text}");
+    }
+    for (line, code, part) in CHECKED {
+        let (done, printed) = terminal.types(line).await;
+        assert!(done == *code && printed.contains(part), "{line}: {done} {printed}");
+        assert!(!printed.contains("not checked"), "{line}: {printed}");
+    }
 }

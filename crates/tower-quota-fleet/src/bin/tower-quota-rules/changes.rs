@@ -9,7 +9,7 @@ use tower_quota_fleet::{Control, Proposal, Publication, RulesPublisher};
 
 use super::{
     fleet::{Fleet, REPORTED_WITHIN, until_reported},
-    options::Options,
+    options::{Options, Part},
     outcome::{Failure, Report},
     show::{controls_json, controls_text},
 };
@@ -56,7 +56,7 @@ pub(crate) async fn change(options: &Options, publication: Publication) -> Resul
     Ok(report)
 }
 
-pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> Result<Report, Failure> {
+pub(crate) async fn control(options: &Options, control: Control, part: Part, asks: bool) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
     if asks && !options.yes {
         let question = format!("Change the access list of rule set {:?}?", options.set);
@@ -66,29 +66,37 @@ pub(crate) async fn control(options: &Options, control: Control, asks: bool) -> 
         ask(options, &format!("{warning}. Is this intended?"), "--drastic")?;
     }
     let before = match publisher.current().await {
-        Ok(Some(_)) => Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()),
-        // Redis may have just lost the reports, so wait for the full time.
+        Ok(Some(_)) => reports_before(options).await?,
+        // Redis may have just lost some reports, so wait for the full time.
         _ => usize::MAX,
     };
     let controls = publisher.control(control).await?;
     let mut report = Report::new(controls_text(&controls), controls_json(&controls));
     report.json["changed"] = json!(true);
     if options.waits {
-        let obeys = |fleet: &Fleet| fleet.all_obey(&controls);
+        let obeys = |fleet: &Fleet| fleet.all_obey(&controls, part);
         if let Some(fleet) = follow(options, before, obeys, &mut report).await? {
-            report.text.push_str(&fleet.obedience_text(&controls));
+            report.text.push_str(&fleet.obedience_text(&controls, part));
         }
     }
     Ok(report)
 }
 
-/// Returns the number of instances. If nothing is published, first waits until instances have reported again, because
-/// Redis may have just lost the reports, too.
+/// Returns the number of instances to wait for. If nothing is published, Redis may have just lost the rules and the
+/// reports. First waits for instances that report the loss, because the next version must exceed theirs. The others
+/// report when they follow.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
     if matches!(publisher.current().await, Ok(None)) {
         until_reported().await;
+        return Ok(usize::MAX);
     }
-    Ok(Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len()))
+    reports_before(options).await
+}
+
+/// Returns the number of reports to wait for: the full time if there are none, because Redis may have just lost them.
+async fn reports_before(options: &Options) -> Result<usize, Failure> {
+    let reports = Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len());
+    Ok(if reports == 0 { usize::MAX } else { reports })
 }
 
 fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {

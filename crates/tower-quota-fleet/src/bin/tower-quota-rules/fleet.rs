@@ -5,6 +5,8 @@ use tokio::time::{Instant, sleep_until};
 use tower_quota::StoreError;
 use tower_quota_fleet::{Controls, InstanceReport, RedisRules, RulesVersion, SwitchOrder};
 
+use super::options::Part;
+
 /// Instances report a loss of data with their next poll.
 pub(crate) const REPORTED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -32,13 +34,13 @@ impl Fleet {
         self.0.len()
     }
 
-    pub(crate) fn all_obey(&self, controls: &Controls) -> bool {
+    pub(crate) fn all_obey(&self, controls: &Controls, part: Part) -> bool {
         // An order that reaches no instance may be for a misspelled rule set.
-        !self.0.is_empty() && self.0.values().all(|report| obeys(report, controls))
+        !self.0.is_empty() && self.0.values().all(|report| obeys(report, controls, part))
     }
 
-    pub(crate) fn obedience_text(&self, controls: &Controls) -> String {
-        let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls));
+    pub(crate) fn obedience_text(&self, controls: &Controls, part: Part) -> String {
+        let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls, part));
         if self.0.is_empty() {
             return "instances: no reports within the last 30 s; is this the right rule set?\n".to_owned();
         }
@@ -135,8 +137,10 @@ impl Fleet {
     }
 }
 
-fn obeys(report: &InstanceReport, controls: &Controls) -> bool {
-    let switch = controls.switch().map_or(0, SwitchOrder::number);
-    let numbers = report.controls();
-    numbers.is_some_and(|(its_switch, its_access)| its_switch == switch && its_access == controls.access_number())
+/// Compares only the part that was changed: Redis may have lost the other one, which instances still enforce.
+fn obeys(report: &InstanceReport, controls: &Controls, part: Part) -> bool {
+    report.controls().is_some_and(|(switch, access)| match part {
+        Part::Access => access == controls.access_number(),
+        Part::Switch => switch == controls.switch().map_or(0, SwitchOrder::number),
+    })
 }

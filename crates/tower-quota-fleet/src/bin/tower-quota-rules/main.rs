@@ -68,7 +68,7 @@ pub(crate) async fn run(options: &Options) -> Result<Report, Failure> {
         Command::Diff(publication) => changes::diff(options, publication.clone()).await,
         Command::Change { publication } => changes::change(options, publication.clone()).await,
         Command::Contract { caller, edit } => contracts::run(options, caller, edit).await,
-        Command::Control { control, asks } => changes::control(options, control.clone(), *asks).await,
+        Command::Control { control, part, asks } => changes::control(options, control.clone(), *part, *asks).await,
     }
 }
 

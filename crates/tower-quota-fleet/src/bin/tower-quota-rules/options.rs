@@ -1,4 +1,4 @@
-use std::{env, ffi::OsString, time::Duration};
+use std::{collections::BTreeMap, env, ffi::OsString, time::Duration};
 
 use tower_quota::{Access, CallerQuotas, PartitionId, PartitionKey, RedisStore, RedisStoreBuilder, clock::Clock};
 use tower_quota_fleet::{
@@ -33,7 +33,8 @@ tower-quota-rules COMMAND [OPTIONS]   manage the rules of all instances of a ser
     --for 10m               ... for this duration (default: until `unblock`)
   unblock ADDRESS | unblock --all
   contract KIND VALUE       show the contract of the caller with this key, such as `customer 4711`
-    minute=5000 ...         set the quotas of these policies and replace all earlier ones
+    minute=5000 ...         set the quotas of these policies and replace all earlier ones; each must be within the
+                            bounds of a published policy
     --burst minute=50       set a burst capacity
     --month-begins 15       set the billing day
     --for 365d              end the contract after this duration
@@ -73,6 +74,7 @@ pub(crate) enum Command {
     },
     Control {
         control: Control,
+        part: Part,
         /// True if an operator must confirm the change first.
         asks: bool,
     },
@@ -81,6 +83,13 @@ pub(crate) enum Command {
     Show {
         whole: bool,
     },
+}
+
+/// The part of the controls that a command changes.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Access,
+    Switch,
 }
 
 pub(crate) enum ContractEdit {
@@ -235,10 +244,6 @@ impl Words {
         let change = |publication: Publication| Command::Change {
             publication: self.force(publication).because(reason()),
         };
-        let control = |control: Control, asks| Command::Control {
-            control: control.because(reason()),
-            asks,
-        };
         Ok(match &*values {
             [] => return Err(usage("no command")),
             ["show"] => Command::Show { whole: self.document },
@@ -253,15 +258,19 @@ impl Words {
                 Some(version) => Publication::roll_back_to(version),
                 None => Publication::roll_back(),
             }),
-            ["off"] if self.without_end => control(Control::switch_off().without_end(), false),
-            ["off"] => control(self.lasting(Control::switch_off()), false),
-            ["on"] => control(Control::switch_on(), false),
+            ["off"] if self.without_end => self.control(Control::switch_off().without_end(), Part::Switch, false),
+            ["off"] => self.control(self.lasting(Control::switch_off()), Part::Switch, false),
+            ["on"] => self.control(Control::switch_on(), Part::Switch, false),
             // A typo in the prefix length can lock out everyone.
-            ["block", address] => control(self.lasting(Control::block_network(*address)), is_large(address)),
-            ["unblock"] if self.all => control(Control::clear_access(), true),
+            ["block", address] => self.control(
+                self.lasting(Control::block_network(*address)),
+                Part::Access,
+                is_large(address),
+            ),
+            ["unblock"] if self.all => self.control(Control::clear_access(), Part::Access, true),
             ["unblock", address] => {
                 let entry = AccessEntry::network(*address, Access::Block);
-                control(Control::remove_access(entry), false)
+                self.control(Control::remove_access(entry), Part::Access, false)
             }
             ["contract" | "top-up", ..] => self.contract_command(&values)?,
             [command @ ("check" | "diff" | "publish" | "restore"), ..] => {
@@ -273,6 +282,11 @@ impl Words {
             }
             [command, ..] => return Err(usage(format!("unknown command {command:?}"))),
         })
+    }
+
+    fn control(&self, control: Control, part: Part, asks: bool) -> Command {
+        let control = control.because(self.because.clone().unwrap_or_default());
+        Command::Control { control, part, asks }
     }
 
     fn lasting(&self, control: Control) -> Control {
@@ -332,12 +346,10 @@ impl Words {
             (false, true) => {}
         }
         let mut quotas = CallerQuotas::new();
-        for policy in policies {
-            let (name, quota) = assignment(policy)?;
+        for (name, quota) in assignments(policies)? {
             quotas = quotas.quota(name, quota);
         }
-        for burst in &self.bursts {
-            let (name, capacity) = assignment(burst)?;
+        for (name, capacity) in assignments(&self.bursts)? {
             quotas = quotas.burst_capacity(name, capacity);
         }
         if let Some(day) = self.month_begins {
@@ -398,6 +410,20 @@ fn is_large(network: &str) -> bool {
 
 fn usage(message: impl Into<String>) -> Failure {
     Failure::Usage(message.into())
+}
+
+/// A name that occurs twice is an error, because the last number would replace the others.
+fn assignments(texts: &[impl AsRef<str>]) -> Result<BTreeMap<String, u64>, Failure> {
+    let mut numbers = BTreeMap::new();
+    for text in texts {
+        let (name, number) = assignment(text.as_ref())?;
+        if let Some(other) = numbers.insert(name.clone(), number) {
+            return Err(usage(format!(
+                "policy {name:?} occurs twice, with {other} and {number}"
+            )));
+        }
+    }
+    Ok(numbers)
 }
 
 /// For example, `minute=5000`.
