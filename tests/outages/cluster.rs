@@ -17,13 +17,14 @@ use test_kit::{
     load::until, load::until_decided, partition_steps::Step, partition_steps::move_clock, partition_steps::settlement,
     partition_steps::steps, shared_cluster, shared_server,
 };
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tower_quota::{
     Algorithm, Availability, ChargeTime, Decision, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
     PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store,
     StoreErrorKind,
     clock::{Clock, Timestamp},
     key,
+    redis::{cmd, from_redis_value},
 };
 
 use crate::{
@@ -728,6 +729,31 @@ async fn slots_are_held_while_their_key_is_moved_and_released_afterwards() {
     assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Rejected);
     store.settle(Settlement::refund_all(&held)).await.unwrap();
     assert_eq!(store.decide(one()).await.unwrap().outcome(), Outcome::Allowed);
+}
+
+/// The script of a command names one key, so the server has another error than `TRYAGAIN`.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_whose_keys_are_apart_is_answered_once_they_are_together() {
+    let cluster = cluster_of_moves();
+    let store = RedisStore::cluster(cluster.urls()).unwrap();
+    let slot = cluster.slot("{apart}1");
+    let mut from = cluster.owner(slot);
+    for (moved, stays) in [("{apart}1", "{apart}2"), ("{apart}2", "{apart}1")] {
+        let run = async |name: &str, words: &[&str]| store.command("{apart}1", cmd(name).arg(words).clone()).await;
+        run("MSET", &["{apart}1", "one", "{apart}2", "two"]).await.unwrap();
+        let to = (from + 1) % 3;
+        let moving = Move::begin(cluster, slot, from, to);
+        moving.move_key(moved);
+        let end = async {
+            sleep(Duration::from_millis(50)).await;
+            assert_eq!(moving.keys(), [stays]);
+            moving.end();
+        };
+        let (values, ()) = tokio::join!(run("MGET", &["{apart}1", "{apart}2"]), end);
+        let values: [String; 2] = from_redis_value(values.unwrap()).unwrap();
+        assert_eq!(values, ["one", "two"]);
+        from = to;
+    }
 }
 
 /// The server returns `TRYAGAIN` as long as it has only some of the keys.

@@ -26,7 +26,7 @@ use tower_quota::{
     RedisStoreBuilder, Scope, Store, StoreErrorKind, key,
     redis::{
         AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisConnectionManager,
-        RedisError, bb8, cmd, from_redis_value,
+        RedisError, Value, bb8, cmd, from_redis_value,
     },
 };
 
@@ -421,20 +421,17 @@ fn mistakes_are_found_by_build_and_named() {
 #[tokio::test]
 async fn a_command_of_the_program_goes_over_the_connections_of_the_store() {
     let server = RedisServer::start();
-    let store = RedisStore::builder(server.url())
+    let proxy = Proxy::start(server.port()).await;
+    let store = RedisStore::builder(proxy.url())
         .connections(1)
         .key_prefix("own:")
         .build()
         .unwrap();
     assert_eq!(store.key_prefix(), "own:");
-    let mut id = cmd("CLIENT");
-    id.arg("ID");
-    let mut ids = Vec::new();
     for _ in 0..2 {
-        let reply = store.command("settings", id.clone()).await.unwrap();
-        ids.push(from_redis_value::<u64>(reply).unwrap());
+        store.command("settings", cmd("TIME")).await.unwrap();
     }
-    assert_eq!(ids[0], ids[1]);
+    assert_eq!(proxy.connections(), 1);
     let error = store.command("settings", cmd("NOSUCHCOMMAND")).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Failed);
     let source = std::error::Error::source(&error).unwrap();
@@ -454,4 +451,69 @@ async fn in_a_cluster_a_command_of_the_program_goes_to_the_node_of_its_key() {
         let found: u64 = from_redis_value(store.command(&key, get).await.unwrap()).unwrap();
         assert_eq!(found, number);
     }
+}
+
+/// Commands run in a script, which carries their number.
+async fn commands_reply_as_elsewhere(store: RedisStoreBuilder) {
+    let store = store.build().unwrap();
+    let run = async |words: &[&str]| store.command("{c}", cmd(words[0]).arg(&words[1..]).clone()).await;
+    let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
+    run(&["DEL", "{c}"]).await.unwrap();
+    for (words, reply) in [
+        (&["GET", "{c}"][..], Value::Nil),
+        (&["SET", "{c}", "1"], Value::Okay),
+        (&["INCRBY", "{c}", "-3"], Value::Int(-2)),
+        (&["MGET", "{c}", "{c}2"], Value::Array(vec![text("-2"), Value::Nil])),
+        (&["DEL", "{c}"], Value::Int(1)),
+        (&["RPUSH", "{c}", "a", ""], Value::Int(2)),
+        (&["LRANGE", "{c}", "0", "-1"], Value::Array(vec![text("a"), text("")])),
+    ] {
+        assert_eq!(run(words).await.unwrap(), reply, "{words:?}");
+    }
+    let error = run(&["GET", "{c}"]).await.unwrap_err();
+    assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    for (script, reply) in [
+        ("local a = 1", Value::Nil),
+        (
+            "return {ok = KEYS[1] .. #ARGV} -- end",
+            Value::SimpleString("{c}1".to_owned()),
+        ),
+        ("return redis.call('LLEN', KEYS[1]), 7", Value::Int(2)),
+    ] {
+        assert_eq!(
+            run(&["EVAL", script, "1", "{c}", "word"]).await.unwrap(),
+            reply,
+            "{script}"
+        );
+    }
+    assert!(
+        run(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "{c}"])
+            .await
+            .is_err()
+    );
+}
+
+#[tokio::test]
+async fn a_command_has_the_reply_that_it_has_elsewhere() {
+    let server = RedisServer::start();
+    commands_reply_as_elsewhere(RedisStore::builder(server.url())).await;
+    commands_reply_as_elsewhere(RedisStore::builder(server.url()).one_slot_per_call(true)).await;
+    commands_reply_as_elsewhere(RedisStore::cluster_builder(shared_cluster().urls())).await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_only_read_a_key_can_read_it() {
+    let server = RedisServer::start();
+    // Before Redis 7, no user can have the permission only to read.
+    if !server.has_users() || !server.command(&["COMMAND", "INFO", "FCALL"]).contains("fcall") {
+        return;
+    }
+    server.set_user("reader", &["on", ">password", "%R~c*", "+eval", "+get"]);
+    let url = format!("redis://reader:password@127.0.0.1:{}/", server.port());
+    let store = RedisStore::new(url).unwrap();
+    let get = async |key: &str| store.command(key, cmd("GET").arg(key).clone()).await;
+    assert_eq!(get("c").await.unwrap(), Value::Nil);
+    let error = get("other").await.unwrap_err();
+    let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<RedisError>());
+    assert_eq!(source.and_then(RedisError::code), Some("NOPERM"), "{error}");
 }

@@ -2,7 +2,7 @@
 
 use std::{future::ready, time::Duration};
 
-use test_kit::{Mode, Proxy, RedisCluster, RedisServer, Sentinels, shared_cluster};
+use test_kit::{Mode, Proxy, RedisCluster, RedisServer, ReplyFault, Sentinels, shared_cluster};
 use tower_quota::{Limiter, LimiterBuilder, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind};
 
 /// Longer than anything in a test can take unless it hangs.
@@ -244,4 +244,25 @@ async fn a_look_that_is_cut_off_releases_the_slots_of_its_decisions() {
     }
     // The steps are shorter than the answers to eight decisions, so some looks were cut off between two of them.
     assert!(looks.contains(&false) && looks.ends_with(&[true]), "{looks:?}");
+}
+
+/// The first replies are those about the server, which are text to every call.
+#[tokio::test]
+async fn a_reply_that_is_lost_doubled_or_swapped_is_noticed() {
+    let server = RedisServer::start();
+    for fault in [ReplyFault::Drop, ReplyFault::Double, ReplyFault::Swap] {
+        let proxy = Proxy::start(server.port()).await;
+        let store = RedisStore::builder(proxy.url()).connections(1);
+        let limiter = limiter(store).build().unwrap();
+        limiter.ready(HANG).await.unwrap();
+        proxy.disturb_replies(fault);
+        let (one, other) = tokio::join!(limiter.ready(HANG), limiter.ready(HANG));
+        assert!(!proxy.is_disturbing());
+        let errors: Vec<_> = [one, other].into_iter().filter_map(Result::err).collect();
+        assert!(!errors.is_empty(), "{fault:?}");
+        for error in errors {
+            assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{fault:?}: {error}");
+        }
+        limiter.ready(HANG).await.unwrap();
+    }
 }

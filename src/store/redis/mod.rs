@@ -19,7 +19,7 @@ use std::{fmt, sync::Arc, time::Duration};
 use ::redis::{Cmd, Value};
 
 pub use self::builder::RedisStoreBuilder;
-use self::{engine::Engine, keyspace::Key, script::Call};
+use self::{engine::Engine, keyspace::Key};
 use super::{Store, StoreFuture, StoreReport, StoreTraits};
 use crate::{
     decision::{Measurement, Plan, Settlement},
@@ -97,9 +97,13 @@ impl RedisStore {
     /// Sends a command on the connections of this store, and returns the reply.
     ///
     /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, all keys of
-    /// the command must be in the slot of `key`; elsewhere, `key` is ignored. The command must neither block (`BLPOP`,
-    /// `WAIT`) nor change the state of its connection (`SELECT`, `MULTI`, `SUBSCRIBE`, `HELLO`). Use a separate store
-    /// for replies larger than a few kilobytes, because decisions on the same connection wait for them.
+    /// the command must be in the slot of `key`; elsewhere, `key` is ignored. Use a separate store for replies larger
+    /// than a few kilobytes, because decisions on the same connection wait for them.
+    ///
+    /// The command runs in a script, whose reply contains the number of its call, so that no command receives the reply
+    /// of another. The user therefore needs the permission for `EVAL`, and the command must be one that scripts can
+    /// call: `EVAL` in full instead of `EVALSHA`, no `FCALL` or `CLIENT`, and nothing that blocks or changes the state
+    /// of the connection. It can have up to 7,000 arguments. Integers above 2⁵³ lose precision.
     ///
     /// There is no deadline: wrap the future in a timeout.
     ///
@@ -122,9 +126,7 @@ impl RedisStore {
     /// retried. Errors of the server are the [source](std::error::Error::source) of the returned error, most of them
     /// with [`StoreErrorKind::Failed`].
     pub async fn command(&self, key: &str, command: Cmd) -> Result<Value, StoreError> {
-        let call = Call::query(Key::from_slice(key.as_bytes()), command);
-        self.0.server.topology.send(&call).await?;
-        Ok(call.into_value())
+        self.0.query(&Key::from_slice(key.as_bytes()), &command).await
     }
 }
 

@@ -13,6 +13,7 @@ mod log;
 pub mod partition_steps;
 mod proxy;
 mod remote_store;
+mod resp;
 mod scripted;
 #[cfg(unix)]
 mod servers;
@@ -20,12 +21,10 @@ mod store;
 
 pub use client::{Answered, Hello, call, cost, costing, hello, limits, limits_by, limits_of, request, send};
 pub use log::Log;
-pub use proxy::{Mode, Proxy};
+pub use proxy::{Mode, Proxy, ReplyFault};
 pub use remote_store::RemoteStore;
+pub use resp::{encode, read_reply};
 pub use scripted::{ScriptCall, ScriptedServer, bulk};
 #[cfg(unix)]
-pub use servers::{
-    RedisCluster, RedisServer, Sentinels, Setup, encode, eventually, free_port, read_reply, shared_cluster,
-    shared_server,
-};
+pub use servers::{RedisCluster, RedisServer, Sentinels, Setup, eventually, free_port, shared_cluster, shared_server};
 pub use store::{TestStore, Timing, clock, memory};

@@ -19,6 +19,8 @@ use tokio::{
     time::sleep_until,
 };
 
+use crate::resp::read_reply;
+
 /// The treatment of bytes and connections that reach a [`Proxy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -41,6 +43,17 @@ pub enum Mode {
     Reject,
     /// Like `Reject`, with a reset instead of an orderly close.
     Reset,
+}
+
+/// What happens once to the next replies of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplyFault {
+    /// The first is lost.
+    Drop,
+    /// The first arrives twice.
+    Double,
+    /// The first and the second arrive in the other order.
+    Swap,
 }
 
 /// Which way bytes go.
@@ -80,6 +93,9 @@ pub struct Proxy {
     rejecting: Arc<AtomicUsize>,
     /// The bytes of replies left to drop.
     losing: Arc<AtomicUsize>,
+    fault: Arc<Mutex<Option<ReplyFault>>>,
+    /// The number of accepted connections that pass nothing on.
+    silent: watch::Sender<usize>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -95,6 +111,8 @@ impl Proxy {
         let ends_with_reset = Arc::default();
         let rejecting = Arc::default();
         let losing = Arc::default();
+        let fault = Arc::default();
+        let (silent, silent_receiver) = watch::channel(0);
         let serving = Serving {
             target_port,
             mode: mode_receiver,
@@ -102,6 +120,8 @@ impl Proxy {
             ends_with_reset: Arc::clone(&ends_with_reset),
             rejecting: Arc::clone(&rejecting),
             losing: Arc::clone(&losing),
+            fault: Arc::clone(&fault),
+            silent: silent_receiver,
         };
         let task = tokio::spawn(serving.run(listener, cut_receiver));
         Self {
@@ -111,6 +131,8 @@ impl Proxy {
             ends_with_reset,
             rejecting,
             losing,
+            fault,
+            silent,
             cut,
             task,
         }
@@ -138,6 +160,22 @@ impl Proxy {
     /// dropping.
     pub fn lose_replies(&self, bytes: usize) {
         self.losing.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Disturbs the next replies with a value of a connection, once. The first is held back until the second arrives.
+    /// The replies to the commands that set a connection up have no value.
+    pub fn disturb_replies(&self, fault: ReplyFault) {
+        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+    }
+
+    /// Returns `true` if replies are still to be disturbed.
+    pub fn is_disturbing(&self) -> bool {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// The open connections stay open and pass nothing on any more. New ones work.
+    pub fn silence(&self) {
+        self.silent.send_replace(self.connections());
     }
 
     /// Closes all open connections before it returns. The mode does not change.
@@ -179,6 +217,8 @@ struct Serving {
     ends_with_reset: Arc<AtomicBool>,
     rejecting: Arc<AtomicUsize>,
     losing: Arc<AtomicUsize>,
+    fault: Arc<Mutex<Option<ReplyFault>>>,
+    silent: watch::Receiver<usize>,
 }
 
 impl Serving {
@@ -187,12 +227,16 @@ impl Serving {
         loop {
             tokio::select! {
                 Ok((client, _)) = listener.accept() => {
-                    self.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+                    let number = {
+                        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+                        accepted.push(Instant::now());
+                        accepted.len()
+                    };
                     match *self.mode.borrow() {
                         Mode::Reject => {}
                         _ if take(&self.rejecting, 1) > 0 => {}
                         Mode::Reset => client.set_zero_linger().unwrap(),
-                        _ => _ = connections.spawn(self.clone().relay(client)),
+                        _ => _ = connections.spawn(self.clone().relay(client, number)),
                     }
                 }
                 Some(done) = cut.recv() => {
@@ -206,7 +250,7 @@ impl Serving {
     }
 
     /// Ends, and so closes both connections, as soon as one of them ends.
-    async fn relay(self, client: TcpStream) {
+    async fn relay(self, client: TcpStream, number: usize) {
         let mut client = Connection {
             stream: client,
             ends_with_reset: self.ends_with_reset,
@@ -225,13 +269,29 @@ impl Serving {
         let (from_client, to_client) = client.stream.split();
         let (from_server, to_server) = server.split();
         let down = async {
-            copy(from_server, to_client, Way::Replies, &self.mode, &self.losing).await;
+            copy(
+                from_server,
+                to_client,
+                Way::Replies,
+                &self.mode,
+                &self.losing,
+                &self.fault,
+            )
+            .await;
             server_ended.await;
         };
-        let nothing = AtomicUsize::new(0);
+        let (nothing, no_fault) = (AtomicUsize::new(0), Mutex::default());
+        let relayed = async {
+            tokio::select! {
+                () = copy(from_client, to_server, Way::Requests, &self.mode, &nothing, &no_fault) => {}
+                () = down => {}
+            }
+        };
+        let mut silent = self.silent.clone();
+        let is_silent = async move { _ = silent.wait_for(|silent| *silent >= number).await };
         tokio::select! {
-            () = copy(from_client, to_server, Way::Requests, &self.mode, &nothing) => {}
-            () = down => {}
+            () = relayed => {}
+            () = is_silent => std::future::pending().await,
         }
     }
 }
@@ -250,10 +310,17 @@ impl Drop for Connection {
     }
 }
 
-async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Receiver<Mode>, losing: &AtomicUsize) {
+async fn copy(
+    from: ReadHalf<'_>,
+    to: WriteHalf<'_>,
+    way: Way,
+    mode: &watch::Receiver<Mode>,
+    losing: &AtomicUsize,
+    fault: &Mutex<Option<ReplyFault>>,
+) {
     let (queue, queued) = mpsc::channel(1_024);
     let read = async {
-        read(from, queue, way, mode, losing).await;
+        read(from, queue, way, mode, losing, fault).await;
         // Bytes in flight still arrive.
         std::future::pending().await
     };
@@ -269,10 +336,23 @@ async fn read(
     way: Way,
     mode: &watch::Receiver<Mode>,
     losing: &AtomicUsize,
+    fault: &Mutex<Option<ReplyFault>>,
 ) {
     let mut passed = 0;
     let mut buffer = [0; 4096];
+    let mut held = Vec::new();
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        let has_value = matches!(buffer[0], b'*' | b'$');
+        if !held.is_empty() || (has_value && fault.lock().unwrap_or_else(PoisonError::into_inner).is_some()) {
+            held.extend_from_slice(&buffer[..length]);
+            if let Some(bytes) = disturbed(&held, fault) {
+                held.clear();
+                if queue.send((None, bytes)).await.is_err() {
+                    return;
+                }
+            }
+            continue;
+        }
         let mode = *mode.borrow();
         let lost = take(losing, length);
         buffer.copy_within(lost..length, 0);
@@ -295,6 +375,21 @@ async fn read(
             return;
         }
     }
+}
+
+/// Returns the bytes in the place of those that were received, or `None` before the second reply is complete.
+fn disturbed(bytes: &[u8], fault: &Mutex<Option<ReplyFault>>) -> Option<Vec<u8>> {
+    let (mut rest, mut first, mut second) = (bytes, Vec::new(), Vec::new());
+    read_reply(&mut rest, &mut first).ok()?;
+    read_reply(&mut rest, &mut second).ok()?;
+    // Another connection may have had the fault in the meantime.
+    let parts: &[&[u8]] = match fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        Some(ReplyFault::Drop) => &[&second, rest],
+        Some(ReplyFault::Double) => &[&first, &first, &second, rest],
+        Some(ReplyFault::Swap) => &[&second, &first, rest],
+        None => &[bytes],
+    };
+    Some(parts.concat())
 }
 
 /// Subtracts up to `most` from `count`, and returns the amount subtracted.

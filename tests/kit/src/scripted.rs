@@ -73,7 +73,9 @@ async fn serve(stream: TcpStream, answer: &(impl Fn(ScriptCall) -> Vec<u8> + Sen
         let reply = match words[0].as_slice() {
             b"EVAL" | b"EVALSHA" => {
                 let keys: usize = std::str::from_utf8(&words[2]).unwrap().parse().unwrap();
-                let number = *words[3 + keys].last_chunk().unwrap();
+                // A command that is not a decision has its number in an argument of its own.
+                let number = words[3 + keys].last_chunk().or(words[words.len() - 1].last_chunk());
+                let number = *number.unwrap();
                 place += 1;
                 answer(ScriptCall {
                     place: place - 1,

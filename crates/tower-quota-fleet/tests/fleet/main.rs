@@ -10,6 +10,7 @@ mod following;
 mod formats;
 mod publish;
 mod redis;
+mod replies;
 mod sentinel;
 mod source;
 mod terminal;

@@ -10,7 +10,7 @@ use std::{
 
 use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
-    Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+    ServerErrorKind, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
 };
 use tokio::{
     task::{AbortHandle, JoinSet},
@@ -182,8 +182,15 @@ async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection
 }
 
 /// Removes the user name, which is as confidential as the password. Redis 7 and newer include it in errors; older
-/// servers write `this user`.
+/// servers write `this user`, and give no code if a script lacks a permission.
 fn without_user(error: RedisError) -> RedisError {
+    if let Some((_, denied)) = error
+        .detail()
+        .and_then(|detail| detail.split_once("user executing the script can't "))
+    {
+        let kind = ErrorKind::Server(ServerErrorKind::NoPerm);
+        return (kind, "missing permission", format!("this user can't {denied}")).into();
+    }
     let parts = error.detail().and_then(|detail| {
         let (before, rest) = detail.split_once("User ")?;
         let (_, after) = rest.split_once(" has no permissions")?;

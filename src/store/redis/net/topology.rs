@@ -90,6 +90,14 @@ impl Topology {
         wire::silence(wires).await
     }
 
+    /// Returns `true` if a cluster or a proxy finds the server of a call by its keys.
+    pub(crate) fn routes_by_key(&self) -> bool {
+        match self {
+            Self::Single { one_slot_per_call, .. } => *one_slot_per_call,
+            Self::Cluster(_) => true,
+        }
+    }
+
     pub(crate) fn has_own_breakers(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }

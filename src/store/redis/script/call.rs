@@ -10,6 +10,7 @@ use super::{
         scripts::{Script, Text, Texts},
     },
     calendars::{ServerTime, unsteady_clock},
+    query::Query,
     reply::{ExpectedReply, Reply},
 };
 use crate::{clock::Timestamp, sync::mutex::Mutex};
@@ -37,10 +38,7 @@ pub(super) type Arguments = SmallVec<[Vec<u8>; 1]>;
 
 pub(super) enum Body {
     Script(Texts, Script, Arguments, ExpectedReply),
-    /// Replies with an integer.
-    Command(Cmd),
-    /// Any reply, which is stored here.
-    Query(Cmd, Mutex<Value>),
+    Query(Query),
 }
 
 impl Call {
@@ -51,6 +49,20 @@ impl Call {
             sent_on: None,
             is_ordered: false,
             server_time: None,
+        }
+    }
+
+    /// A command whose reply is stored in the call.
+    pub(crate) fn query(keys: Keys, is_routed: bool, command: &Cmd) -> Self {
+        let query = Query::new(if is_routed { &keys } else { &[] }, command);
+        Self::new(keys, Body::Query(query))
+    }
+
+    /// Returns the reply to a [`query`](Self::query).
+    pub(crate) fn into_value(self) -> Value {
+        match self.body {
+            Body::Query(query) => query.into_value(),
+            Body::Script(..) => Value::Nil,
         }
     }
 
@@ -65,13 +77,11 @@ impl Call {
             *sent_on.lock() = Some(connection.clone());
         }
         let reply = match &self.body {
-            Body::Command(command) => match connection.send(command).await? {
-                Value::Int(_) => Some(Reply::default()),
-                _ => None,
-            },
-            Body::Query(command, reply) => {
-                *reply.lock() = connection.send(command).await?;
-                Some(Reply::default())
+            Body::Query(query) => {
+                let reply = connection.send(&query.command).await;
+                query
+                    .read(reply.map_err(|unanswered| query.error(unanswered))?)
+                    .map(|()| Reply::default())
             }
             Body::Script(texts, script, arguments, expected) => {
                 let reply = expected.read(self.run(texts, *script, arguments, connection).await?);

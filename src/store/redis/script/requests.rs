@@ -141,7 +141,7 @@ impl Call {
     pub(crate) fn release(key: Key, lease: LeaseId) -> Self {
         let mut command = ::redis::cmd("ZREM");
         command.arg(&*key).arg(&lease.to_bytes());
-        Self::new(Keys::from_iter([key]), Body::Command(command))
+        Self::query(Keys::from_iter([key]), true, &command)
     }
 
     pub(crate) fn reset(server: &Server, plan: &Plan) -> Self {
@@ -150,7 +150,7 @@ impl Call {
         for key in &keys {
             command.arg(&**key);
         }
-        Self::new(keys, Body::Command(command))
+        Self::query(keys, true, &command)
     }
 
     fn script(server: &Server, script: Script, keys: Keys, mut arguments: Arguments, expected: ExpectedReply) -> Self {

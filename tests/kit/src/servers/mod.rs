@@ -2,10 +2,8 @@
 
 mod cluster;
 mod redis_server;
-mod resp;
 mod sentinel;
 
 pub use cluster::{RedisCluster, eventually, shared_cluster};
 pub use redis_server::{RedisServer, Setup, free_port, shared_server};
-pub use resp::{encode, read_reply};
 pub use sentinel::Sentinels;

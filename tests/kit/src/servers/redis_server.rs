@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::resp;
+use crate::resp;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
