@@ -17,7 +17,7 @@ use super::{
 use tower_quota::{
     CallerQuotas, PartitionId, RedisStore, RedisStoreBuilder, Scope, StoreError, StoreErrorKind, ToPartitionKey,
     clock::Clock,
-    redis::{Cmd, FromRedisValue, cmd, from_redis_value},
+    redis::{Cmd, FromRedisValue, Value, cmd, from_redis_value},
     tier::TierCache,
 };
 
@@ -32,8 +32,10 @@ const READ_PATIENCE: Duration = Duration::from_millis(300);
 /// Approximate length of the stream: the last 100 seconds at 1,000 changes per second.
 const CHANGES: usize = 100_000;
 
-/// Changes per read.
-const PAGE: usize = 10_000;
+/// Changes per read, which arrive within the timeout on slow networks, too.
+const PAGE: usize = 1_000;
+
+const CONNECTIONS: u32 = 2;
 
 /// The maximum per caller.
 const TOP_UPS: usize = 100;
@@ -134,7 +136,7 @@ impl Contracts {
     ///
     /// Returns [`FleetErrorKind::Config`] if a setting of the store or the name is invalid.
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
-        let store = servers.connections(2).build();
+        let store = servers.connections(CONNECTIONS).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
         let name = name.into();
         check_name("contracts", &name)?;
@@ -265,7 +267,7 @@ impl Contracts {
         let Some(last) = position else {
             let mut newest = cmd("XREVRANGE");
             newest.arg(&stream).arg("+").arg("-").arg("COUNT").arg(1);
-            let newest: Changes = self.command(&stream, &newest).await?;
+            let newest: Changes = self.read_again(&stream, &newest).await?;
             // Cached entries may be older than this position.
             cache.forget_all();
             *position = Some(newest.into_iter().next().map_or(String::new(), |(id, _)| id));
@@ -274,7 +276,7 @@ impl Contracts {
         let mut range = cmd("XRANGE");
         let from = if last.is_empty() { "-" } else { &**last };
         range.arg(&stream).arg(from).arg("+").arg("COUNT").arg(PAGE);
-        let mut changes: Changes = self.command(&stream, &range).await?;
+        let mut changes: Changes = self.read_again(&stream, &range).await?;
         let has_more = changes.len() == PAGE;
         if last.is_empty() && !changes.is_empty() {
             // Earlier changes may have been trimmed.
@@ -331,6 +333,17 @@ impl Contracts {
         self.command::<String>(&stream, &add).await.map(drop)
     }
 
+    /// Reads on the next connection if one has gone silent, so that changes do not wait for several polls.
+    async fn read_again<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, FleetError> {
+        for _ in 0..CONNECTIONS {
+            let reply = self.table.store.command(key, command.clone());
+            if let Ok(reply) = timeout(READ_PATIENCE, reply).await {
+                return parse(reply?);
+            }
+        }
+        self.command_within(READ_PATIENCE, key, command).await
+    }
+
     async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, FleetError> {
         self.command_within(PATIENCE, key, command).await
     }
@@ -344,11 +357,7 @@ impl Contracts {
             Err(StoreError::new(StoreErrorKind::TimedOut, message))
         };
         let reply = timeout(patience, self.table.store.command(key, command.clone()));
-        let reply = reply.await.unwrap_or_else(late)?;
-        from_redis_value(reply).map_err(|_| {
-            let message = "contracts: unexpected reply; the data was not written by this package";
-            FleetError::new(FleetErrorKind::Malformed, message)
-        })
+        parse(reply.await.unwrap_or_else(late)?)
     }
 
     fn digest<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> PartitionId {
@@ -366,6 +375,13 @@ impl Contracts {
 
 /// IDs and fields of stream entries.
 type Changes = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
+
+fn parse<T: FromRedisValue>(reply: Value) -> Result<T, FleetError> {
+    from_redis_value(reply).map_err(|_| {
+        let message = "contracts: unexpected reply; the data was not written by this package";
+        FleetError::new(FleetErrorKind::Malformed, message)
+    })
+}
 
 fn now() -> u64 {
     Clock::system().now().as_micros() / 1_000_000

@@ -6,7 +6,7 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use http::{Request, Response};
-use test_kit::{RedisServer, shared_cluster, shared_server};
+use test_kit::{Proxy, RedisServer, shared_cluster, shared_server};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -230,6 +230,27 @@ async fn while_redis_is_away_callers_keep_their_quotas_and_new_ones_have_the_pla
     server.kill();
     sleep(Duration::from_secs(2)).await;
     assert_eq!((instance.quota(1).await, instance.quota(2).await), (5_000, 100));
+}
+
+/// Nothing but the follower uses the connections, and nothing tells it that they are dead. Until the server closes them,
+/// a balancer that has forgotten connections does the same.
+#[tokio::test]
+async fn a_change_is_seen_although_all_connections_have_gone_silent() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let table = contracts(RedisStore::builder(server.url()), "silent");
+    table.set(&Customer(1), &Contract::new(minute(5_000))).await.unwrap();
+    let instance = Instance::start(&contracts(RedisStore::builder(proxy.url()), "silent"));
+    instance.wait_for_quota(1, 5_000).await;
+    sleep(Duration::from_secs(2)).await;
+    assert_eq!(instance.quota(1).await, 5_000);
+    proxy.silence();
+    table.set(&Customer(1), &Contract::new(minute(6_000))).await.unwrap();
+    // A poll and two silent connections take two seconds at most, and several polls of each took twenty.
+    let seen = instance.wait_for_quota(1, 6_000);
+    timeout(Duration::from_secs(10), seen)
+        .await
+        .expect("the connections are replaced");
 }
 
 /// A truncated or deleted stream does not contain the lost changes.

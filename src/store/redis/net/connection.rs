@@ -45,6 +45,9 @@ impl Health {
     /// closing the connection.
     const MISSES: u32 = 3;
 
+    /// A call that waited this long counts like several short ones: some programs make only a few slow calls.
+    const SILENT_MICROS: u64 = 250_000;
+
     /// A connection younger than this is not replaced, because a new connection would lead to the same server, unless
     /// sentinels report the address.
     const YOUNG_MICROS: u64 = 500_000;
@@ -62,8 +65,13 @@ impl Health {
         }
     }
 
-    fn missed(&self) {
-        if self.missed.fetch_add(1, Ordering::Relaxed) + 1 >= Self::MISSES {
+    fn missed(&self, waited_micros: u64) {
+        let misses = if waited_micros < Self::SILENT_MICROS {
+            1
+        } else {
+            Self::MISSES
+        };
+        if self.missed.fetch_add(misses, Ordering::Relaxed) + misses >= Self::MISSES {
             self.broken();
         }
     }
@@ -137,11 +145,12 @@ impl Drop for PendingReply<'_> {
         }
         // If other calls received replies in the meantime, the connection works, and the call or this process was slow.
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
-        if !self.is_answered
-            && !has_answered_others
-            && Clock::system().now().micros_since(self.since) >= MIN_CANCEL_MICROS
-        {
-            self.health.missed();
+        if self.is_answered || has_answered_others {
+            return;
+        }
+        let waited = Clock::system().now().micros_since(self.since);
+        if waited >= MIN_CANCEL_MICROS {
+            self.health.missed(waited);
         }
     }
 }
@@ -285,7 +294,8 @@ mod tests {
     #[test]
     fn calls_without_a_reply_say_nothing_against_a_connection_that_has_answered_others_meanwhile() {
         let health = Health::default();
-        let sent = || PendingReply::new(&health, Timestamp::default());
+        let ago = |micros| Timestamp::from_micros(Clock::system().now().as_micros() - micros);
+        let sent = || PendingReply::new(&health, ago(10_000));
         for _ in 0..100 {
             let given_up = [sent(), sent(), sent()];
             sent().answered();
@@ -296,6 +306,9 @@ mod tests {
             drop(sent());
             assert_eq!(health.is_broken(), number == Health::MISSES);
         }
+        let health = Health::default();
+        drop(PendingReply::new(&health, ago(Health::SILENT_MICROS)));
+        assert!(health.is_broken(), "a single call that waited for long");
     }
 
     /// Regression test from Redis 6.2.
