@@ -77,9 +77,9 @@ use crate::{
 ///
 /// # Sentinel
 ///
-/// For each new connection, the store queries all sentinels and connects to the primary. The store therefore follows
-/// failovers automatically. Redis replicates asynchronously, so a failover loses the latest charges. See [Sentinel and
-/// failovers](crate::docs::production#sentinel-and-failovers).
+/// For each new connection, the store queries all sentinels and connects to the primary. It subscribes to their
+/// announcements of failovers, and follows each failover at once. Redis replicates asynchronously, so a failover loses
+/// the latest charges. See [Sentinel and failovers](crate::docs::production#sentinel-and-failovers).
 ///
 /// # Proxies
 ///

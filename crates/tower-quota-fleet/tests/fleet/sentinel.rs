@@ -4,10 +4,10 @@
 
 use std::time::Duration;
 
-use test_kit::{RedisServer, Sentinels};
+use test_kit::{RedisServer, Sentinels, eventually};
 use tokio::time::{sleep, timeout};
-use tower_quota::{RateLimitLayer, RedisStore};
-use tower_quota_fleet::{Publication, RedisRules, RulesFollower, RulesPublisher};
+use tower_quota::{CallerQuotas, PartitionKey, RateLimitLayer, RedisStore, redis::cmd};
+use tower_quota_fleet::{Contract, Contracts, Publication, RedisRules, RulesFollower, RulesPublisher};
 
 use crate::{
     events::log,
@@ -100,4 +100,87 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     assert_eq!(next.number(), lost.number() + 1);
     until(40, 4).await;
     assert_eq!(follower.status().version(), Some(next));
+}
+
+/// The permissions that the guide gives to the user of the sentinels.
+fn sentinel_permissions() -> Vec<&'static str> {
+    let (_, rule) = include_str!("../../../../docs/PRODUCTION.md")
+        .split_once("ACL SETUSER sentinels ")
+        .unwrap();
+    rule.split("```").next().unwrap().split_whitespace().collect()
+}
+
+/// Sentinel demotes the old primary about ten seconds after the failover, and never in this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_an_ordered_failover_no_contract_goes_to_the_old_primary() {
+    let servers = tokio::task::spawn_blocking(Sentinels::start).await.unwrap();
+    let [old, new] = &servers.servers;
+    if !old.has_users() {
+        return;
+    }
+    for sentinel in &servers.sentinels {
+        sentinel.set_user("limits", &sentinel_permissions());
+    }
+    let urls = servers.urls().into_iter();
+    let urls = urls.map(|url| url.replace("redis://", "redis://limits:password@"));
+    let redis = RedisStore::sentinel_builder(urls, Sentinels::SERVICE);
+    let table = Contracts::new(redis, "ordered").unwrap();
+    let contract = Contract::new(CallerQuotas::new().quota("minute", 7));
+    let customer = |name: &str| PartitionKey::new("customer", name);
+    table.set(&customer("before"), &contract).await.unwrap();
+    assert_eq!(old.command(&["WAIT", "1", "5000"]), "1");
+    old.set_user("default", &["-slaveof", "-replicaof"]);
+
+    let failover = ["SENTINEL", "FAILOVER", Sentinels::SERVICE];
+    assert_eq!(servers.sentinels[0].command(&failover), "OK");
+    tokio::task::block_in_place(|| servers.wait_for_primary(1));
+    let keys = new.command(&["DBSIZE"]);
+    let follows = async {
+        while new.command(&["DBSIZE"]) == keys {
+            let _ = table.set(&customer("probe"), &contract).await;
+        }
+    };
+    timeout(Duration::from_secs(60), follows)
+        .await
+        .expect("the store follows");
+    assert!(old.has_role("master"));
+
+    let keys = old.command(&["DBSIZE"]);
+    let customers: Vec<_> = (0..50).map(|number: u32| customer(&number.to_string())).collect();
+    for customer in &customers {
+        table.set(customer, &contract).await.unwrap();
+    }
+    assert_eq!(old.command(&["DBSIZE"]), keys);
+    for customer in customers.iter().chain([&customer("before")]) {
+        assert!(table.get(customer).await.unwrap().is_some());
+    }
+}
+
+/// The kernel of a server that hangs accepts connections, so an attempt lasts until its timeout.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attempts_to_connect_to_a_primary_that_hangs_end_with_the_failover() {
+    let servers = tokio::task::spawn_blocking(Sentinels::start).await.unwrap();
+    let redis = RedisStore::sentinel_builder(servers.urls(), Sentinels::SERVICE);
+    let store = redis.connection_timeout(Duration::from_secs(60)).build().unwrap();
+    let answers = async || {
+        let asked = timeout(Duration::from_millis(300), store.command("any", cmd("TIME"))).await;
+        asked.is_ok_and(|answer| answer.is_ok())
+    };
+    let until_it_answers = async || {
+        while !answers().await {
+            sleep(Duration::from_millis(10)).await;
+        }
+    };
+    until_it_answers().await;
+    for sentinel in &servers.sentinels {
+        // Sentinels subscribe to the servers, and not to each other.
+        let is_heard = || sentinel.command(&["CLIENT", "LIST"]).contains(" sub=1 ");
+        tokio::task::block_in_place(|| eventually("the store listens", is_heard));
+    }
+    servers.servers[0].pause();
+    while answers().await {}
+    tokio::task::block_in_place(|| servers.wait_for_primary(1));
+    timeout(Duration::from_secs(30), until_it_answers())
+        .await
+        .expect("the store follows");
 }

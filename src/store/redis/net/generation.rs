@@ -5,6 +5,8 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
+use tokio::sync::{Notify, futures::Notified};
+
 use crate::sync::mutex::Mutex;
 
 /// The primary as reported by a sentinel.
@@ -25,6 +27,17 @@ struct State {
     current: AtomicU64,
     /// The primary of the current generation, once a connection to it was opened.
     primary: Mutex<Option<Named>>,
+    /// Notified when a sentinel names a newer primary.
+    switched: Notify,
+}
+
+/// When a sentinel has named a primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// At the beginning of a subscription.
+    First,
+    /// After a failover.
+    Switch,
 }
 
 pub(crate) struct Generation {
@@ -39,6 +52,30 @@ impl Generations {
             all: self.clone(),
             number: self.0.current.load(Ordering::Relaxed),
         }
+    }
+
+    /// Completes when a sentinel next names a newer primary.
+    pub(super) fn switched(&self) -> Notified<'_> {
+        self.0.switched.notified()
+    }
+
+    /// Ends the current generation if a sentinel names a newer primary. After a failover also ends attempts to connect,
+    /// which may lead to the old primary. Returns `true` if the generation has ended.
+    pub(super) fn end_before(&self, named: &Named, heard: Heard) -> bool {
+        let state = &*self.0;
+        let mut primary = state.primary.lock();
+        let is_newer = match &*primary {
+            Some(known) if known.address == named.address => false,
+            // Without epochs, the last word counts.
+            Some(known) => known.epoch < named.epoch || (named.epoch == 0 && heard == Heard::Switch),
+            None => heard == Heard::Switch,
+        };
+        if is_newer {
+            *primary = None;
+            state.follow(state.current.load(Ordering::Relaxed));
+            state.switched.notify_waiters();
+        }
+        is_newer
     }
 }
 
@@ -129,6 +166,30 @@ mod tests {
         // The old generation has already ended, and the new one continues.
         old.end();
         assert!(!new.is_over());
+    }
+
+    #[test]
+    fn a_primary_that_a_sentinel_names_ends_connections_to_an_older_one() {
+        use Heard::{First, Switch};
+
+        let all = Generations::default();
+        let unknown = all.current();
+        assert!(!all.end_before(&named("old", 1), First));
+        assert!(!unknown.is_over());
+        assert!(all.end_before(&named("old", 1), Switch));
+        assert!(unknown.is_over(), "the attempt may lead elsewhere");
+
+        let old = all.current().admit(named("old", 1)).unwrap();
+        for (other, heard) in [("old", First), ("old", Switch), ("other", First), ("other", Switch)] {
+            assert!(!all.end_before(&named(other, 1), heard), "{other} {heard:?}");
+        }
+        assert!(!all.end_before(&named("new", 0), First));
+        assert!(!old.is_over());
+        assert!(all.end_before(&named("new", 2), First));
+        assert!(old.is_over());
+        let old = all.current().admit(named("old", 3)).unwrap();
+        assert!(all.end_before(&named("new", 0), Switch), "without epochs");
+        assert!(old.is_over());
     }
 
     /// Reinstalled sentinels start again at epoch 0.

@@ -14,6 +14,7 @@ mod pool;
 mod refill;
 mod sentinel;
 mod stream;
+mod switches;
 mod topology;
 mod wire;
 

@@ -10,8 +10,11 @@ use std::{
 
 use ::redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
-    ServerErrorKind, Value, aio::MultiplexedConnection, io::tcp::TcpSettings,
+    ServerErrorKind, Value,
+    aio::{MultiplexedConnection, PubSub, PubSubStream},
+    io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
+use futures_core::Stream;
 use tokio::{
     task::{AbortHandle, JoinSet},
     time::timeout,
@@ -40,6 +43,9 @@ pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo
 /// The `TCP_USER_TIMEOUT`. Longer than the maximum deadline of a layer: a stopped server whose buffers are full
 /// acknowledges no data, but may resume within the deadline.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
+
+/// The time without a message after which the kernel checks that the peer of a subscription is still there.
+const SILENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct OpenConnection {
@@ -93,6 +99,18 @@ impl OpenConnection {
     }
 }
 
+/// The messages of a channel.
+pub(crate) struct Subscription(PubSubStream);
+
+impl Subscription {
+    /// Returns the next message, or `None` after the end of the connection.
+    pub(crate) async fn next(&mut self) -> Option<String> {
+        let message = poll_fn(|cx| Pin::new(&mut self.0).poll_next(cx)).await?;
+        // What is not text is none of the known messages.
+        Some(message.get_payload().unwrap_or_default())
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Opener {
     pub(crate) timeout: Duration,
@@ -126,6 +144,26 @@ impl Opener {
         let opening = first_of_two(to, &self.tls, self.timeout / 4);
         let opened = timeout(self.timeout, opening).await.unwrap_or_else(too_late);
         opened.map_err(without_user)
+    }
+
+    /// Opens a connection without the custom functions, and subscribes to a channel.
+    pub(crate) async fn subscribe(&self, to: ConnectionInfo, channel: &str) -> Result<Subscription, RedisError> {
+        // Nothing is sent on the connection, so nothing else would show that the way to the server is interrupted.
+        let alive = TcpKeepalive::new().with_time(SILENCE);
+        let settings = to.tcp_settings().clone().set_keepalive(alive);
+        let to = to.set_tcp_settings(settings);
+        let opening = async {
+            let unknown = || RedisError::from((ErrorKind::InvalidClientConfig, "address has no stream"));
+            let stream = stream::open(&to, &self.tls).await?.ok_or_else(unknown)?;
+            let mut connection = PubSub::new(to.redis_settings(), stream).await?;
+            connection.subscribe(channel).await?;
+            Ok(Subscription(connection.into_on_message()))
+        };
+        let too_late = |_| Err((ErrorKind::Io, "subscription timed out").into());
+        timeout(self.timeout, opening)
+            .await
+            .unwrap_or_else(too_late)
+            .map_err(without_user)
     }
 
     /// Calls a custom function in a separate task: a panic in the pool's task would leave the attempt pending forever.

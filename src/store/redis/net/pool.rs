@@ -41,6 +41,8 @@ pub(super) struct PoolState {
     pub(super) refill: Mutex<Option<AbortHandle>>,
     /// The polling task, which ends with its runtime.
     pub(super) info: Mutex<Option<AbortHandle>>,
+    /// The task that listens to the sentinels, which ends with its runtime.
+    pub(super) listening: Mutex<Option<AbortHandle>>,
     pub(super) refuses_info: AtomicBool,
     /// The connection for calls that must be executed in order.
     ordered: Mutex<Option<SharedConnection>>,
@@ -86,6 +88,7 @@ impl Pool {
             is_refilling: AtomicBool::new(false),
             refill: Mutex::default(),
             info: Mutex::default(),
+            listening: Mutex::default(),
             refuses_info: AtomicBool::new(false),
             ordered: Mutex::default(),
         });
@@ -133,11 +136,10 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        if let Some(refill) = self.0.refill.lock().take() {
-            refill.abort();
-        }
-        if let Some(info) = self.0.info.lock().take() {
-            info.abort();
+        for task in [&self.0.refill, &self.0.info, &self.0.listening] {
+            if let Some(task) = task.lock().take() {
+                task.abort();
+            }
         }
     }
 }
@@ -259,7 +261,7 @@ impl PoolState {
 pub(super) struct Manager {
     pub(super) endpoint: Endpoint,
     pub(super) opener: Opener,
-    generations: Generations,
+    pub(super) generations: Generations,
     pub(super) failures: Arc<ConnectionFailures>,
     pub(super) state: Weak<PoolState>,
 }
@@ -279,8 +281,18 @@ impl Manager {
             }
             Endpoint::Primary(sentinels) => sentinels,
         };
-        let generation = self.generations.current();
-        let (opened, named) = sentinels.connect(&self.opener).await?;
+        let (generation, (opened, named)) = loop {
+            let (mut switched, generation) = (pin!(self.generations.switched()), self.generations.current());
+            let mut connecting = pin!(sentinels.connect(&self.opener));
+            // An attempt that a failover has overtaken may lead to the old primary.
+            let connected = poll_fn(|cx| match switched.as_mut().poll(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => connecting.as_mut().poll(cx).map(Some),
+            });
+            if let Some(connected) = connected.await {
+                break (generation, connected?);
+            }
+        };
         let stale = || RedisError::from((ErrorKind::Io, "a sentinel reported the old primary"));
         let generation = generation.admit(named).ok_or_else(stale)?;
         Ok(SharedConnection::new(opened, Some(generation)))
@@ -300,6 +312,7 @@ impl ManageConnection for Manager {
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
                     state.poll_info();
+                    state.hear_switches();
                 }
                 let manager = self.clone();
                 connection.when_it_is_lost(Box::new(move || manager.refill(Duration::ZERO)));

@@ -3,7 +3,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::runtime::Handle;
+use tokio::{runtime::Handle, time::timeout};
 
 use super::pool::{FIRST_PAUSE, PoolState};
 use crate::breaker::jittered;
@@ -32,6 +32,8 @@ impl Refill {
         }
         let mut known = None;
         while let Some(state) = self.state.upgrade() {
+            let generations = state.manager.generations.clone();
+            let switched = generations.switched();
             let failures = state.manager.failures.count();
             // The server may close new connections immediately, so they are checked after a pause.
             if known.is_some() && state.is_full() {
@@ -59,8 +61,11 @@ impl Refill {
             }
             known = Some(state.manager.failures.count());
             drop(state);
-            tokio::time::sleep(jittered(pause)).await;
-            pause = (pause * 2).min(Self::LONGEST_PAUSE);
+            match timeout(jittered(pause), switched).await {
+                Err(_) => pause = (pause * 2).min(Self::LONGEST_PAUSE),
+                // A sentinel has named another primary.
+                Ok(()) => (known, pause) = (None, FIRST_PAUSE),
+            }
         }
     }
 }

@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     connection::code,
-    generation::Named,
+    generation::{Heard, Named},
     opener::{OpenConnection, Opener, at},
 };
 
@@ -116,6 +116,27 @@ impl Sentinels {
             connection, candidate, ..
         } = ready.ok_or(last)?;
         Ok((connection, candidates.0.swap_remove(candidate)))
+    }
+
+    /// Calls `hear` with the primary that a sentinel knows, now and after each failover, until the subscription ends.
+    pub(super) async fn listen(
+        &self,
+        sentinel: usize,
+        opener: &Opener,
+        hear: impl Fn(&Named, Heard),
+    ) -> Result<(), RedisError> {
+        let mut switches = opener
+            .subscribe(self.sentinels[sentinel].clone(), "+switch-master")
+            .await?;
+        // There may have been a failover before the subscription.
+        hear(&self.ask(sentinel, opener).await?, Heard::First);
+        // The name of the service, the old address and the new one.
+        while let Some(switch) = switches.next().await {
+            if switch.split(' ').next() == Some(&self.service) {
+                hear(&self.ask(sentinel, opener).await?, Heard::Switch);
+            }
+        }
+        Ok(())
     }
 
     async fn ask(&self, sentinel: usize, opener: &Opener) -> Result<Named, RedisError> {
