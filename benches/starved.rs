@@ -18,6 +18,7 @@ mod rounds;
 use std::{
     collections::BTreeMap,
     io::{BufReader, Write as _},
+    mem,
     net::{Ipv4Addr, TcpStream},
     process::{Child, Command},
     sync::{
@@ -73,23 +74,11 @@ fn main() {
         for (name, layer) in rows {
             // The layer is created on the runtime that runs it.
             let layer = runtime.block_on(async { layer() });
-            let before = undecided(&metrics);
-            let pings = Pings::start(server.port());
+            let (before, pings) = (undecided(&metrics), Pings::start(server.port()));
             let (decided, missed) = runtime.block_on(run(&layer, tasks, length));
-            let ping = pings.stop();
-            let after = undecided(&metrics);
-            let reasons = after.iter().filter_map(|(reason, count)| {
-                let more = count - before.get(reason).unwrap_or(&0);
-                (more > 0).then(|| format!("{reason} {more}"))
-            });
-            let reasons: Vec<_> = reasons.collect();
-            println!(
-                "{name:<24} {tasks:>6} {decided:>9} {missed:>9}  {}; {ping}",
-                reasons.join(", ")
-            );
-            for (message, count) in std::mem::take(&mut *errors.0.lock().expect("nobody panics")) {
-                println!("{:>52}  {count} {message}", "");
-            }
+            let (ping, reasons) = (pings.stop(), reasons(&before, &undecided(&metrics)));
+            println!("{name:<24} {tasks:>6} {decided:>9} {missed:>9}  {reasons}; {ping}");
+            errors.print();
         }
     }
     let three = runtime.block_on(async { WholeLayer::of(RateLimitLayer::builder(single()), POLICIES) });
@@ -130,9 +119,25 @@ fn until_open(
     rounds.collect()
 }
 
+fn reasons(before: &BTreeMap<String, u64>, after: &BTreeMap<String, u64>) -> String {
+    let reasons = after.iter().filter_map(|(reason, count)| {
+        let more = count - before.get(reason).unwrap_or(&0);
+        (more > 0).then(|| format!("{reason} {more}"))
+    });
+    reasons.collect::<Vec<_>>().join(", ")
+}
+
 /// The errors of the store itself, by message.
 #[derive(Clone, Debug, Default)]
 struct Errors(Arc<Mutex<BTreeMap<String, u64>>>);
+
+impl Errors {
+    fn print(&self) {
+        for (message, count) in mem::take(&mut *self.0.lock().expect("nobody panics")) {
+            println!("{:>52}  {count} {message}", "");
+        }
+    }
+}
 
 /// Records the errors that the store returns before the deadline of the layer.
 #[derive(Debug)]

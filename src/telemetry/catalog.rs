@@ -29,8 +29,6 @@ catalog! {
         NEW_PARTITIONS "tower_quota_new_partitions_total" "Charges to partitions without state in a remote store";
         NEVER_FITS "tower_quota_never_fits_total" "Requests whose cost exceeds the capacity of a policy";
         REFUNDS "tower_quota_refunds_total" "Refunds of callers that did not fail, by result";
-        SERVER_EVICTIONS "tower_quota_server_evictions_total"
-            "Keys evicted by Redis servers, including those of other programs";
         OVER_QUOTA "tower_quota_over_quota_total" "Requests admitted above a quota, within its overage";
         SHADOW_REJECTIONS "tower_quota_shadow_rejections_total" "Requests that a shadow policy would have rejected";
         STATE_LOST "tower_quota_state_lost_total" "Exhausted partitions whose state the store lost";
@@ -50,8 +48,6 @@ catalog! {
         CIRCUIT_OPEN "tower_quota_circuit_open" "Open circuit breakers";
         LIMITS_OFF "tower_quota_limits_off" "Layers whose limits are switched off";
         LOST_NODES "tower_quota_lost_nodes" "Redis cluster nodes that are not called because they do not respond";
-        SERVER_MEMORY "tower_quota_server_memory_ratio"
-            "Highest memory usage of a Redis server, as a share of its limit";
         SLOTS_HELD "tower_quota_slots_held" "Requests that hold a slot of a concurrency limit";
     }
     describe_histogram in Seconds {
@@ -64,17 +60,8 @@ catalog! {
 /// the first value of a series.
 pub(super) fn register() {
     describe();
-    for name in [
-        CONNECTION_FAILURES,
-        EVICTIONS,
-        SERVER_EVICTIONS,
-        TIER_WAITS,
-        UNREAD_BODIES,
-        UNSETTLED,
-    ] {
+    for name in [CONNECTION_FAILURES, EVICTIONS, TIER_WAITS, UNREAD_BODIES, UNSETTLED] {
         counter!(name).increment(0);
     }
-    for name in [LOST_NODES, SERVER_MEMORY] {
-        gauge!(name).increment(0.0);
-    }
+    gauge!(LOST_NODES).increment(0.0);
 }

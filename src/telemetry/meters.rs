@@ -44,13 +44,6 @@ pub(super) fn node_lost() -> OneMore {
     OneMore::on(gauge!(super::catalog::LOST_NODES))
 }
 
-#[cfg(feature = "redis")]
-pub(super) fn server(memory: f64, evicted: u64) {
-    register();
-    gauge!(super::catalog::SERVER_MEMORY).set(memory);
-    counter!(super::catalog::SERVER_EVICTIONS).increment(evicted);
-}
-
 pub(super) fn body_unread() {
     count(UNREAD_BODIES);
 }

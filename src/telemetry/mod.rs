@@ -34,8 +34,6 @@
 //! | `tower_quota_late_batches_total` | counter | `scope`, `fate` | batches of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (arrived and usable), `returned` (arrived too late and refunded), `unknown` (no reply: if the batch was charged, no instance can use its units) |
 //! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers that regained their full quota too early, because the store [lost](crate::docs::alerts#the-store-loses-state) their state |
 //! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions without state in a remote store: callers that are new, or that were idle for a while. Each needs memory in Redis until its windows end |
-//! | `tower_quota_server_memory_ratio` | gauge | | the highest share of `maxmemory` used by one of the [polled](crate::RedisStoreBuilder::poll_server_info) Redis servers, 0 without a limit. An event names the server |
-//! | `tower_quota_server_evictions_total` | counter | | keys evicted by the polled Redis servers, including keys of other programs |
 //! | `tower_quota_circuit_open` | gauge | `scope` | layers whose circuit is open; on a Redis Cluster, the circuits of layers stay closed (see the next row) |
 //! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, counted per store of the process; a store that does not know any node counts as 1. Only events contain the addresses of nodes, which change too often for a label |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests of this process that hold a slot of a concurrency limit |
@@ -94,8 +92,6 @@
 //! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (namespace, job, scope) (increase(tower_quota_undecided_total{reason="failed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | a script fails or a permission is missing; the circuit stays closed |
 //! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (namespace, job, scope) (increase(tower_quota_state_lost_total[5m])) >= 10` | Redis evicts keys, was flushed or failed over, and callers have their full quota again |
 //! | [the store is out of memory](crate::docs::alerts#the-store-is-out-of-memory) | `sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="out_of_memory"}[5m])) >= 1` | Redis rejects writes, and each process decides on its own |
-//! | [the server is nearly full](crate::docs::alerts#the-server-is-nearly-full) | `max by (namespace, job) (tower_quota_server_memory_ratio) > 0.8`, for 5 min | at 1, Redis rejects writes or evicts callers |
-//! | [the server evicts](crate::docs::alerts#the-server-evicts) | `max by (namespace, job) (rate(tower_quota_server_evictions_total[15m])) > 0` | evicted callers have their full quota again; includes keys of other programs |
 //! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | clients keep sending requests with new keys, each of which takes up memory in Redis |
 //! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | usually, the user or the peer address is missing from requests, so unrelated clients share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (namespace, job, scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted in the first tier |
@@ -189,8 +185,6 @@ mod labels;
 mod layer;
 mod meters;
 mod series;
-#[cfg(feature = "redis")]
-mod servers;
 mod store;
 mod throttle;
 mod tier;
@@ -201,8 +195,6 @@ use std::time::Duration;
 pub(crate) use self::macros::InSpan;
 #[cfg(feature = "redis")]
 pub(crate) use self::meters::OneMore as LostNode;
-#[cfg(feature = "redis")]
-pub(crate) use self::servers::{ServerInfo, ServerTelemetry};
 pub(crate) use self::tier::TierTelemetry;
 pub(crate) use self::{
     labels::{LateBatch, Unresolved},

@@ -7,7 +7,6 @@ use std::time::Duration;
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::PrometheusHandle;
 use test_kit::{RedisServer, TestStore, request};
-use tokio::time::{sleep, timeout};
 use tower_quota::{
     Algorithm, CircuitState, FailureMode, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, StoreErrorKind,
 };
@@ -129,51 +128,4 @@ async fn a_partition_counts_as_new_when_redis_had_no_state_of_it() {
         }
         assert_eq!(new() - before, 3.0, "{algorithm:?}");
     }
-}
-
-async fn eventually(condition: impl Fn() -> bool) {
-    let waited = timeout(Duration::from_secs(20), async {
-        while !condition() {
-            sleep(Duration::from_millis(5)).await;
-        }
-    });
-    waited.await.unwrap();
-}
-
-#[tokio::test]
-async fn the_memory_of_a_polled_server_is_reported_when_the_store_connects() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let server = RedisServer::start();
-    // An empty server may use less than a megabyte.
-    server.command(&["CONFIG", "SET", "maxmemory", "100000000"]);
-    let store = RedisStore::builder(server.url())
-        .poll_server_info(true)
-        .build()
-        .unwrap();
-    let layer = builder(store).policy(QuotaPolicy::per_day("day", 5)).build().unwrap();
-    assert_eq!(send(&layer, request("alice")).await, 200);
-    let share = || counted(&page, "server_memory_ratio");
-    eventually(|| share() > 0.0).await;
-    assert!(share() < 0.5, "{}", share());
-    // The poll has left no connection behind.
-    eventually(|| !server.command(&["CLIENT", "LIST"]).contains("cmd=info")).await;
-}
-
-#[tokio::test]
-async fn a_server_that_refuses_info_decides_as_before() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let server = RedisServer::start();
-    if !server.has_users() {
-        return;
-    }
-    server.set_user("limits", &["on", ">secret", "~*", "+@all", "-info"]);
-    let url = server.url().replace("redis://", "redis://limits:secret@");
-    let store = RedisStore::builder(url).poll_server_info(true).build().unwrap();
-    let layer = builder(store).policy(QuotaPolicy::per_day("day", 5)).build().unwrap();
-    eventually(|| server.command(&["ACL", "LOG"]).contains("info")).await;
-    assert_eq!(admitted(&layer, "alice", 9).await, 5);
-    assert_eq!(counted(&page, "server_memory_ratio"), 0.0);
-    assert_eq!(counted(&page, r#"circuit_open{scope="test"}"#), 0.0);
 }

@@ -244,8 +244,6 @@ struct Faults {
     queue: RateLimitLayer,
     /// Its callers are new ones, more and more of them.
     growing: RateLimitLayer,
-    /// A server that evicts keys, and a layer that polls it.
-    evicting: (RedisServer, RateLimitLayer),
     /// Its only caller is reset by another instance each time.
     forgetful: (RateLimitLayer, RateLimitLayer, Clock),
     _slot: Box<dyn Any>,
@@ -329,7 +327,6 @@ impl Faults {
                 .policy(day(9))
                 .build()
                 .unwrap(),
-            evicting: evicting(),
             _slot: Box::new(slot.unwrap()),
             _followers: followers(folder).await,
         }
@@ -376,27 +373,7 @@ impl Faults {
         for stranger in 0..strangers {
             send(&self.growing, request(&format!("{round} {stranger}"))).await;
         }
-        let (server, layer) = &self.evicting;
-        send(layer, request("alice")).await;
-        let fill = "for n = 1, 50 do redis.call('SET', ARGV[1] .. n, string.rep('x', 100000)) end";
-        server.command(&["EVAL", fill, "0", &format!("other:{round}:")]);
     }
-}
-
-/// It is polled when the store connects, and once more within a minute and a half.
-fn evicting() -> (RedisServer, RateLimitLayer) {
-    let server = RedisServer::start();
-    for (name, value) in [("maxmemory", "6mb"), ("maxmemory-policy", "allkeys-lru")] {
-        server.command(&["CONFIG", "SET", name, value]);
-    }
-    let fill = "for n = 1, 60 do redis.call('SET', n, string.rep('x', 100000)) end";
-    server.command(&["EVAL", fill, "0"]);
-    let store = RedisStore::builder(server.url())
-        .poll_server_info(true)
-        .build()
-        .unwrap();
-    let layer = builder(store).scope("evicting").policy(day(9)).build().unwrap();
-    (server, layer)
 }
 
 /// A fleet that is switched off by an order that is lost after some seconds, or that cannot be read.

@@ -54,7 +54,6 @@ use crate::{
 ///     .key_prefix("staging:")
 ///     .lease_time(Duration::from_secs(60))
 ///     .expiry_jitter(Duration::from_secs(300))
-///     .poll_server_info(true)
 ///     .build()?;
 /// assert_eq!(store.key_prefix(), "staging:");
 ///
@@ -85,7 +84,6 @@ pub struct RedisStoreBuilder {
     expiry_jitter: Duration,
     one_slot_per_call: bool,
     decisions_per_call: usize,
-    polls_info: bool,
 }
 
 #[derive(Clone, Hash)]
@@ -255,7 +253,6 @@ impl RedisStoreBuilder {
             expiry_jitter: Duration::from_millis(scripts::EXPIRY_JITTER),
             one_slot_per_call: false,
             decisions_per_call: 32,
-            polls_info: false,
         }
     }
 
@@ -420,18 +417,6 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Polls each server with `INFO` on connecting and about once a minute, for its memory and evictions.
-    ///
-    /// Use this for warnings before Redis is full, and when Redis evicts keys. In both cases, callers can exceed their
-    /// limits. The results are exposed as [metrics](crate::telemetry) and events, and include the keys of other
-    /// programs. Each poll opens a separate connection. An ACL user needs `+info`. If the server rejects the command,
-    /// polling stops after one event, and decisions are not affected. Default: `false`.
-    #[must_use]
-    pub fn poll_server_info(mut self, enabled: bool) -> Self {
-        self.polls_info = enabled;
-        self
-    }
-
     /// Sets the prefix of all keys, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
     /// Stores with different prefixes share no quota. An ACL user needs access to keys with this prefix and to the
@@ -562,7 +547,6 @@ impl RedisStoreBuilder {
             prepare: self.prepare.clone(),
             connect: self.connect.clone(),
             tls: self.tls.clone(),
-            polls_info: self.polls_info,
         };
         let endpoint = match &self.servers {
             Servers::Single => Endpoint::Address(Box::new(connection_info(&self.urls[0])?)),

@@ -7,7 +7,7 @@ use ::redis::{Cmd, Value, cmd, from_redis_value};
 use super::{
     engine::Engine,
     keyspace::{Key, Keys},
-    net::{ServerFacts, code},
+    net::code,
     script::Call,
 };
 use crate::{
@@ -25,6 +25,40 @@ const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
 const OLDEST: u32 = 5;
+
+/// Settings and state from `INFO`. Missing values are empty.
+#[derive(Debug, PartialEq, Eq)]
+struct ServerFacts {
+    version: String,
+    /// For compatible servers, the Redis version that they report.
+    major_version: Option<u32>,
+    role: String,
+    is_cluster_node: bool,
+    /// 0 means no limit.
+    memory_limit: u64,
+    eviction_policy: String,
+}
+
+impl ServerFacts {
+    fn parse(text: &str) -> Self {
+        let version = value(text, "redis_version");
+        Self {
+            version: version.to_owned(),
+            major_version: version.split('.').next().and_then(|major| major.parse().ok()),
+            role: value(text, "role").to_owned(),
+            is_cluster_node: value(text, "redis_mode") == "cluster",
+            memory_limit: value(text, "maxmemory").parse().unwrap_or(0),
+            eviction_policy: value(text, "maxmemory_policy").to_owned(),
+        }
+    }
+}
+
+fn value<'a>(text: &'a str, name: &str) -> &'a str {
+    let mut values = text
+        .lines()
+        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    values.next().unwrap_or_default().trim()
+}
 
 impl Engine {
     pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {

@@ -7,7 +7,6 @@ mod cluster;
 mod connection;
 mod failures;
 mod generation;
-mod info;
 mod loading;
 mod opener;
 mod pool;
@@ -21,7 +20,6 @@ mod wire;
 pub(super) use self::{
     cluster::{Cluster, Settings as ClusterSettings},
     connection::{SharedConnection, Unanswered, code, store_error},
-    info::ServerFacts,
     opener::{Connect, Opener, Prepare, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
     sentinel::Sentinels,

@@ -117,7 +117,6 @@ pub(crate) struct Opener {
     pub(crate) prepare: Option<Prepare>,
     pub(crate) connect: Option<Connect>,
     pub(crate) tls: TlsSettings,
-    pub(crate) polls_info: bool,
 }
 
 impl Opener {

@@ -39,11 +39,8 @@ pub(super) struct PoolState {
     opened: Mutex<Vec<Weak<Health>>>,
     pub(super) is_refilling: AtomicBool,
     pub(super) refill: Mutex<Option<AbortHandle>>,
-    /// The polling task, which ends with its runtime.
-    pub(super) info: Mutex<Option<AbortHandle>>,
     /// The task that listens to the sentinels, which ends with its runtime.
     pub(super) listening: Mutex<Option<AbortHandle>>,
-    pub(super) refuses_info: AtomicBool,
     /// The connection for calls that must be executed in order.
     ordered: Mutex<Option<SharedConnection>>,
 }
@@ -87,9 +84,7 @@ impl Pool {
             opened: Mutex::default(),
             is_refilling: AtomicBool::new(false),
             refill: Mutex::default(),
-            info: Mutex::default(),
             listening: Mutex::default(),
-            refuses_info: AtomicBool::new(false),
             ordered: Mutex::default(),
         });
         if Handle::try_current().is_ok() {
@@ -136,7 +131,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        for task in [&self.0.refill, &self.0.info, &self.0.listening] {
+        for task in [&self.0.refill, &self.0.listening] {
             if let Some(task) = task.lock().take() {
                 task.abort();
             }
@@ -311,7 +306,6 @@ impl ManageConnection for Manager {
             Ok(connection) => {
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
-                    state.poll_info();
                     state.hear_switches();
                 }
                 let manager = self.clone();
