@@ -14,8 +14,9 @@ const TICK: Duration = Duration::from_millis(2);
 /// The maximum time per tick. Tokio's timers add up to a millisecond.
 const LONGEST_TICK: Duration = Duration::from_millis(3);
 
-/// The task ends after between one and two times this many ticks without [`ProcessTime::keep`].
-const IDLE_TICKS: u32 = 500;
+/// The task ends after between one and two times this many ticks without [`ProcessTime::keep`]. This is longer than the
+/// default deadline, and short enough that a service with few requests is rarely woken.
+const IDLE_TICKS: u32 = 50;
 
 /// A task that has not ticked for this time may belong to a runtime that nobody runs.
 const STALLED_MICROS: u64 = 100_000;
@@ -48,7 +49,7 @@ impl ProcessTime {
         self.micros.load(Ordering::Relaxed)
     }
 
-    /// Measures the time for at least a second. Needs a runtime.
+    /// Measures the time for at least 100 ms. Needs a runtime.
     #[inline]
     pub(crate) fn keep(&'static self) {
         if !self.is_needed.load(Ordering::Relaxed) {
@@ -59,11 +60,12 @@ impl ProcessTime {
         }
     }
 
-    /// Replaces a task that does not run.
-    pub(crate) fn replace_stalled(&'static self) {
+    /// Like [`keep`](Self::keep), but replaces a task that does not run.
+    pub(crate) fn keep_running(&'static self) {
+        self.is_needed.store(true, Ordering::Relaxed);
         let ticked = Timestamp::from_micros(self.ticked_at.load(Ordering::Relaxed));
-        if Clock::system().now().micros_since(ticked) > STALLED_MICROS {
-            self.is_needed.store(true, Ordering::Relaxed);
+        let is_stalled = Clock::system().now().micros_since(ticked) > STALLED_MICROS;
+        if is_stalled || self.task.load(Ordering::Relaxed) == 0 {
             self.start();
         }
     }
@@ -169,7 +171,7 @@ mod tests {
         thread::sleep(Duration::from_micros(STALLED_MICROS + 1));
         runtime().block_on(async {
             time.keep();
-            time.replace_stalled();
+            time.keep_running();
             wait_for(time, 10_000).await;
         });
         drop(unused);

@@ -116,7 +116,7 @@ const HANDS: usize = 2;
 /// calls. If there are none, returns the time since the last read. The time for which this process did not read or write
 /// is not part of the silence.
 pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
-    PROCESS_TIME.replace_stalled();
+    PROCESS_TIME.keep_running();
     for _ in 0..HANDS {
         yield_now().await;
     }
