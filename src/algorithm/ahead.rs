@@ -30,6 +30,7 @@ mod tests {
                 counter: *self,
                 quota: None,
                 lockout: None,
+                newcomer: None,
             };
             limit.rejection(PolicyReading { counted, locked }, now, asked, charge, elapsed)
         }

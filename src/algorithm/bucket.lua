@@ -36,6 +36,15 @@
       else
         level, unit, its_short, is_kept = 0, weight, short, false
       end
+      local is_new = false
+      if first_level then
+        if level == 0 and known_left == 0 then level, is_new, is_changed = first_level, true, true end
+        if is_new or not is_moving then known_left = known_for end
+        levels[3 * count] = known_left
+        if known_left > NARROW_MAX then is_wide = true end
+        if known_left > longest then longest = known_left end
+        first_level = nil
+      end
       local amount, convert = level, nil
       local is_other = unit ~= weight or rate ~= drain
       if is_other then
@@ -83,7 +92,7 @@
         after = level + more
         if after > most then after = most end
         if after < level then after = level end
-      elseif charge < 0 and age < limit and charged_birth == birth then
+      elseif charge < 0 and age < limit and charged_birth == birth and not is_new then
         local mark = read('<d', receipt, (charge_position - 1) / CHARGE * 8 + 17)
         -- The part of the charge that was not refilled, assuming that nothing else was charged since.
         local is_leaky, left = mark < 0, mark

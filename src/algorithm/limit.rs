@@ -1,4 +1,4 @@
-use super::{ChargeRejection, Counter, Form, Lockout, Measured, Reading, State, Times};
+use super::{ChargeRejection, Counter, Form, Lockout, Measured, Newcomer, Reading, State, Times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
@@ -7,6 +7,8 @@ pub(crate) struct Limit {
     pub(crate) quota: Option<Counter>,
     /// A lockout starts with the charge after which less than one unit remains.
     pub(crate) lockout: Option<Lockout>,
+    /// The bucket of a new caller is not full.
+    pub(crate) newcomer: Option<Newcomer>,
 }
 
 /// The reading of a policy at one time, before a charge.

@@ -13,13 +13,17 @@ pub(crate) struct Lockout {
 
 impl Lockout {
     pub(crate) fn new(secs: u64) -> Self {
+        // Exhausted while the lockout lasts, so that it has the eviction priority of an exhausted quota.
+        Self::of_micros(secs * 1_000_000, 1)
+    }
+
+    pub(super) fn of_micros(micros: u64, limit: u64) -> Self {
         Self {
-            micros: secs * 1_000_000,
-            // Exhausted while the lockout lasts, so that it has the eviction priority of an exhausted quota.
+            micros,
             counter: Counter::Bucket(Bucket {
                 weight: 1,
                 drain: 1,
-                limit: 1,
+                limit,
                 bound: EXACT - 1,
                 is_leaky: false,
                 keeps_rate: false,

@@ -21,6 +21,7 @@ mod eviction;
 mod fixed_window;
 mod limit;
 mod lockout;
+mod newcomer;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_log;
 mod window;
@@ -39,6 +40,7 @@ pub(crate) use self::{
     fixed_window::FixedWindow,
     limit::{Limit, PolicyReading},
     lockout::Lockout,
+    newcomer::Newcomer,
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
     window::Window,

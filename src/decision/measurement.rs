@@ -9,7 +9,7 @@ use super::{
     plan::{Charge, Exchange, Mode, PartPlan, Plan},
 };
 use crate::{
-    algorithm::{Form, Moment, Moments, PolicyReading},
+    algorithm::{BucketReading, Form, Moment, Moments, PolicyReading, Reading},
     lease::LeaseId,
 };
 
@@ -280,7 +280,10 @@ impl<'a> MeasuredCharge<'a> {
 
     fn is_used(&self) -> bool {
         let (limit, now) = (self.charge.policy().limit(), self.moment.now.as_micros());
-        limit.full_after(*self.reading, now).is_some()
+        let first = limit
+            .newcomer
+            .map(|newcomer| Reading::Bucket(BucketReading::of(newcomer.level)));
+        first != Some(self.reading.counted) && limit.full_after(*self.reading, now).is_some()
     }
 
     pub(crate) fn is_slot(&self) -> bool {

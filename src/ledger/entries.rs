@@ -7,7 +7,7 @@ pub(super) struct Entry<'a> {
     pub(super) is_shadow: bool,
 }
 
-/// The states of policies, in their order, followed by their lockouts.
+/// The states of policies, in their order, followed by their lockouts and by the known times of their callers.
 pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
     let own = policies.iter().map(|policy| Entry {
         id: policy.id(),
@@ -21,5 +21,13 @@ pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
             is_shadow: false,
         })
     });
-    own.chain(lockouts)
+    let newcomers = policies.iter().filter_map(|policy| {
+        Some(Entry {
+            id: policy.newcomer_id(),
+            counter: policy.newcomer()?.counter(),
+            // Prevents nothing, so the partition can be evicted.
+            is_shadow: true,
+        })
+    });
+    own.chain(lockouts).chain(newcomers)
 }

@@ -24,7 +24,8 @@ pub(crate) struct PartitionState {
     at: Timestamp,
     /// The birth of the numeric states; see [`Moment::birth`].
     birth: u32,
-    /// The policies of the last charge. `states` has one state per policy, then one per lockout.
+    /// The policies of the last charge. `states` has one state per policy, then one per lockout, and then one per policy
+    /// with initial units.
     policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
     /// States of policies that the last charge did not have.
@@ -119,12 +120,13 @@ impl PartitionState {
     ) -> Found {
         let now = self.time(clock, plan.policies());
         let before = reads.len();
-        if self.is_about(plan.policies()) {
+        if self.is_about(plan.policies()) && !plan.policies().traits().has_newcomers {
             let found = self.read(now, clock, plan, call, reads);
             self.charge(found, &reads[before..], plan, step);
             return found;
         }
         let mut candidate = self.with_policies(now, plan.policies());
+        let newcomers = candidate.begin(plan.policies(), call);
         let found = candidate.read(now, clock, plan, call, reads);
         let changed = self.changed(now, plan.policies());
         for (number, change) in &changed {
@@ -142,6 +144,11 @@ impl PartitionState {
             self.keep(now, kept.map(|(_, change)| change.rejected()).collect());
         } else if !matches!(step, Step::Read) && plan.is_charged() {
             self.bring_forward(now, &changed);
+            if !newcomers.is_empty() {
+                // A rejected caller is no longer new, so that its bucket refills.
+                self.keep(now, newcomers);
+                self.birth = candidate.birth;
+            }
         }
         found
     }
@@ -193,8 +200,49 @@ impl PartitionState {
                 *lockout = Lockout::state(after.locked);
             }
         }
+        if plan.policies().traits().has_newcomers {
+            let newcomers = plan.policies().iter().filter_map(Policy::newcomer);
+            let first = self.states.len() - newcomers.clone().count();
+            for (newcomer, known) in newcomers.zip(&mut self.states[first..]) {
+                *known = newcomer.known();
+            }
+        }
         (self.at, self.birth) = (now, found.moment.birth);
         true
+    }
+
+    /// Sets the buckets of new callers to their first levels, and the birth. Returns the states to keep if the plan is
+    /// rejected. Expects states of these policies, advanced to the time of the partition.
+    fn begin(&mut self, policies: &PolicySet, call: u32) -> Vec<UnknownEntry> {
+        let mut begun = Vec::new();
+        if !policies.traits().has_newcomers {
+            return begun;
+        }
+        if !self.counts_anything() {
+            self.birth = call;
+        }
+        let newcomers = policies.iter().enumerate();
+        let newcomers = newcomers.filter_map(|(number, policy)| Some((number, policy, policy.newcomer()?)));
+        let first = self.states.len() - newcomers.clone().count();
+        for (place, (number, policy, newcomer)) in newcomers.enumerate() {
+            if !newcomer.is_new(
+                &self.states[number],
+                &self.states[first + place],
+                times(self.at, self.at),
+            ) {
+                continue;
+            }
+            let level = State::Bucket(newcomer.level);
+            self.states[number] = level.clone();
+            let of = |id, counter: &Counter, state| UnknownEntry {
+                id,
+                counter: *counter,
+                state,
+            };
+            begun.push(of(policy.id(), policy.counter(), level));
+            begun.push(of(policy.newcomer_id(), newcomer.counter(), newcomer.known()));
+        }
+        begun
     }
 
     #[inline]
@@ -221,7 +269,11 @@ impl PartitionState {
             now,
             // Bounded by `MAX_CLOCK_STEP`.
             ahead: now.micros_since(clock) as u32,
-            birth: self.birth_at(now, is_used, call),
+            birth: match plan.policies().traits().has_newcomers {
+                // Set by `begin`.
+                true => self.birth,
+                false => self.birth_at(now, is_used, call),
+            },
         };
         Found { moment, fits: all_fit }
     }
@@ -237,7 +289,8 @@ impl PartitionState {
         let policies = settlement.part.policies();
         let now = self.time(clock, policies);
         if settlement.needs_readings() {
-            let own = self.with_policies(now, policies);
+            let mut own = self.with_policies(now, policies);
+            own.begin(policies, call);
             let policies = policies.iter().zip(&own.states);
             let readings = policies.map(|(policy, state)| {
                 let counter = policy.counter();
@@ -251,7 +304,7 @@ impl PartitionState {
             birth: self.birth,
             first: first_entry(call),
         };
-        if !self.is_about(policies) {
+        if !self.is_about(policies) || policies.traits().has_newcomers {
             return self.settle_apart(now, settlement, &settle, call);
         }
         let (states, lockouts) = self.states.split_at_mut(policies.iter().len());
@@ -273,7 +326,7 @@ impl PartitionState {
             times: times(now, now),
             ..*settle
         };
-        for adjustment in settlement.adjustments() {
+        for mut adjustment in settlement.adjustments() {
             let policy = adjustment.policy;
             let lockout = policy
                 .lockout()
@@ -281,6 +334,16 @@ impl PartitionState {
             let mut own = UnknownEntry::taken(&mut states, policy.id(), policy.counter());
             own.counter = own.counter.in_windows_of(policy.counter());
             let mut lockout = lockout;
+            if let Some(newcomer) = policy.newcomer() {
+                let mut known = UnknownEntry::taken(&mut states, policy.newcomer_id(), newcomer.counter());
+                if newcomer.is_new(&own.state, &known.state, settle.times) {
+                    // The charge was made in another lifetime.
+                    adjustment.delta = adjustment.delta.max(0);
+                    own.state = State::Bucket(newcomer.level);
+                }
+                known.state = newcomer.known();
+                states.push(known);
+            }
             settle.change(
                 &adjustment,
                 &own.counter,

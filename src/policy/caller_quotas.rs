@@ -263,7 +263,7 @@ impl QuotaPolicy {
             if policy.algorithm == Algorithm::StrictTokenBucket && policy.quota > 0 {
                 policy.burst_capacity = policy.burst_capacity.map(|capacity| capacity.min(policy.quota));
             }
-            policy.with_fitting_prefetch()
+            policy.with_fitting_units()
         };
         let is_sound = |policy: &Self| PolicySet::new([policy.clone()]).is_ok();
         let tries = [20, 6, 3].into_iter();
@@ -272,9 +272,12 @@ impl QuotaPolicy {
         sound.unwrap_or_else(|| self.clone())
     }
 
-    fn with_fitting_prefetch(mut self) -> Self {
+    fn with_fitting_units(mut self) -> Self {
         if !self.is_closed() {
-            self.prefetch = self.prefetch.map(|units| units.min(self.burst_capacity()));
+            let capacity = self.burst_capacity();
+            for units in [&mut self.prefetch, &mut self.initial_units].into_iter().flatten() {
+                *units = capacity.min(*units);
+            }
         }
         self
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::{Algorithm, CallerQuotaBounds, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
 use crate::{
-    algorithm::{Calendar, Closed, Concurrency, Counter, Limit, Lockout},
+    algorithm::{Calendar, Closed, Concurrency, Counter, Limit, Lockout, Newcomer},
     error::{ConfigError, ConfigErrorKind},
 };
 
@@ -27,6 +27,32 @@ pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
         counter,
         quota: has_overage.then(|| counter_of(policy.quota)).transpose()?,
         lockout,
+        newcomer: newcomer(policy, &counter)?,
+    })
+}
+
+/// `None` if the bucket of a new caller is full.
+fn newcomer(policy: &QuotaPolicy, counter: &Counter) -> Result<Option<Newcomer>, ConfigError> {
+    let Some(units) = policy.initial_units else {
+        return Ok(None);
+    };
+    let other = match policy.algorithm {
+        _ if !policy.is_timed() => Some("concurrency limits".to_owned()),
+        algorithm if !algorithm.has_burst_capacity() => Some(format!("{algorithm:?}")),
+        _ => None,
+    };
+    if let Some(other) = other {
+        let message = format!("initial units {units}: not supported for {other}, only for token buckets");
+        return Err(ConfigError::new(ConfigErrorKind::BurstCapacity, message));
+    }
+    let most = match policy.is_closed() {
+        true => MAX_QUOTA,
+        false => policy.burst_capacity(),
+    };
+    ConfigError::check_range(ConfigErrorKind::BurstCapacity, "initial units", units, 0..=most)?;
+    Ok(match counter {
+        Counter::Bucket(bucket) if units < most => Some(Newcomer::new(bucket, units)),
+        _ => None,
     })
 }
 

@@ -22,6 +22,7 @@ impl QuotaPolicy {
             of("unit", |policy| policy.unit.to_string()),
             of("algorithm", |policy| policy.algorithm.text()),
             of("burst capacity", |policy| or_none(policy.burst_capacity)),
+            of("initial units", |policy| or_none(policy.initial_units)),
             of("key", |policy| {
                 policy.key.as_deref().unwrap_or("the main one").to_owned()
             }),

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Algorithm, CalendarPeriod, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
-    algorithm::{Counter, Form, Limit, Lockout},
+    algorithm::{Counter, Form, Limit, Lockout, Newcomer},
     error::{ConfigError, ConfigErrorKind},
     sync::per_thread::CachePadded,
 };
@@ -24,6 +24,7 @@ pub struct Policy {
     policy: QuotaPolicy,
     id: u32,
     lockout_id: u32,
+    newcomer_id: u32,
     limit: Limit,
 }
 
@@ -35,6 +36,7 @@ impl Policy {
             limit,
             id: policy_id(&policy),
             lockout_id: lockout_id(&policy),
+            newcomer_id: id_of("newcomer", &policy),
             policy,
         })
     }
@@ -64,6 +66,11 @@ impl Policy {
     }
 
     #[inline]
+    pub(crate) fn newcomer_id(&self) -> u32 {
+        self.newcomer_id
+    }
+
+    #[inline]
     pub(crate) fn limit(&self) -> &Limit {
         &self.limit
     }
@@ -78,10 +85,28 @@ impl Policy {
         self.limit.lockout.as_ref()
     }
 
+    #[inline]
+    pub(crate) fn newcomer(&self) -> Option<&Newcomer> {
+        self.limit.newcomer.as_ref()
+    }
+
+    /// The upper bound of all waits, in microseconds.
+    fn longest_wait(&self) -> u64 {
+        let counted = match self.counter() {
+            Counter::Bucket(bucket) => bucket.micros_to_drain(bucket.bound),
+            Counter::Closed(_) => 0,
+            _ => self
+                .policy
+                .usual_window()
+                .map_or(0, |window| 2 * window.as_micros() as u64),
+        };
+        counted.max(self.lockout().map_or(0, |lockout| lockout.micros))
+    }
+
     /// Returns `true` if a store could confuse the states of both policies, or a client their names.
     fn is_confused_with(&self, other: &Self) -> bool {
-        let ids = [other.id, other.lockout_id];
-        ids.contains(&self.id) || ids.contains(&self.lockout_id) || self.policy.name == other.policy.name
+        let ids = |policy: &Self| [policy.id, policy.lockout_id, policy.newcomer_id];
+        ids(self).iter().any(|id| ids(other).contains(id)) || self.policy.name == other.policy.name
     }
 
     /// Returns `false` for a shadow, because a closed shadow rejects nothing.
@@ -128,6 +153,7 @@ pub(crate) struct PolicyTraits {
     pub(crate) counts_requests: bool,
     pub(crate) has_logs: bool,
     pub(crate) has_lockouts: bool,
+    pub(crate) has_newcomers: bool,
     /// Set if all policies of the set allow prefetching.
     pub(crate) has_prefetch: bool,
 }
@@ -139,6 +165,7 @@ impl PolicyTraits {
         self.counts_requests |= other.counts_requests;
         self.has_logs |= other.has_logs;
         self.has_lockouts |= other.has_lockouts;
+        self.has_newcomers |= other.has_newcomers;
         self.has_prefetch |= other.has_prefetch;
     }
 }
@@ -218,7 +245,11 @@ impl PolicySet {
         Ok(set)
     }
 
-    fn of(checked: Vec<Policy>) -> Self {
+    fn of(mut checked: Vec<Policy>) -> Self {
+        let longest = checked.iter().map(Policy::longest_wait).max().unwrap_or(0);
+        for newcomer in checked.iter_mut().filter_map(|policy| policy.limit.newcomer.as_mut()) {
+            *newcomer = Newcomer::known_for(newcomer.level, longest);
+        }
         let takes_a_request =
             |policy: &Policy| policy.policy.unit == QuotaUnit::Requests && policy.counter().weigh(1) > 0;
         let has_form = |form| checked.iter().any(|policy| policy.counter().form() == form);
@@ -228,6 +259,7 @@ impl PolicySet {
             counts_requests: checked.iter().any(takes_a_request),
             has_logs: has_form(Form::Log),
             has_lockouts: checked.iter().any(|policy| policy.lockout().is_some()),
+            has_newcomers: checked.iter().any(|policy| policy.newcomer().is_some()),
             has_prefetch: checked.iter().all(|policy| BatchTerms::of(&policy.policy).is_some()),
         };
         let policies = checked.into();

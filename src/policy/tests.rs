@@ -84,6 +84,51 @@ fn a_capacity_far_beyond_its_rate_is_rejected_rather_than_counted_wrongly() {
 }
 
 #[test]
+fn initial_units_are_between_none_and_the_burst_capacity_of_a_token_bucket() {
+    let minute = |quota| QuotaPolicy::per_minute("p", quota);
+    let strict = minute(10).with_algorithm(Algorithm::StrictTokenBucket);
+    for policy in [
+        minute(10).with_initial_units(0),
+        minute(10).with_initial_units(10),
+        minute(10).with_burst_capacity(20).with_initial_units(20),
+        strict.clone().with_initial_units(5),
+        minute(0).with_initial_units(7),
+    ] {
+        assert!(PolicySet::new([policy]).is_ok());
+    }
+    let range = |units, most| format!(r#"policy "p": initial units {units} is outside 0..={most}"#);
+    let other =
+        |units, name| format!(r#"policy "p": initial units {units}: not supported for {name}, only for token buckets"#);
+    for (policy, message) in [
+        (minute(10).with_initial_units(11), range(11, 10)),
+        (strict.with_initial_units(6), range(6, 5)),
+        (minute(0).with_initial_units(u64::MAX), range(u64::MAX, MAX_QUOTA)),
+        (
+            minute(10).with_algorithm(Algorithm::FixedWindow).with_initial_units(1),
+            other(1, "FixedWindow"),
+        ),
+        (
+            minute(10)
+                .with_algorithm(Algorithm::LeakyBucketMeter)
+                .with_initial_units(1),
+            other(1, "LeakyBucketMeter"),
+        ),
+        (
+            QuotaPolicy::concurrent("p", 10).with_initial_units(1),
+            other(1, "concurrency limits"),
+        ),
+        (
+            QuotaPolicy::per_calendar_month("p", 10, "UTC").with_initial_units(1),
+            other(1, "FixedWindow"),
+        ),
+    ] {
+        if policy.calendar.is_none() || cfg!(feature = "calendar") {
+            assert_eq!(build_error(policy), (ConfigErrorKind::BurstCapacity, message));
+        }
+    }
+}
+
+#[test]
 fn names_are_used_once_and_policies_are_between_1_and_16() {
     let policy = |index: usize| QuotaPolicy::new(format!("policy {index}"), 1, Duration::from_secs(1));
     let kind = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).map_err(|error| error.kind()).err();

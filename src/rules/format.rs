@@ -101,6 +101,9 @@ struct PolicyForm {
     #[serde(default, deserialize_with = "field::burst_capacity")]
     #[serde(skip_serializing_if = "Option::is_none")]
     burst_capacity: Option<Whole<MAX_QUOTA>>,
+    #[serde(default, deserialize_with = "field::initial_units")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    initial_units: Option<Whole<MAX_QUOTA, 0>>,
     #[serde(default, deserialize_with = "field::unit")]
     #[serde(skip_serializing_if = "Option::is_none")]
     unit: Option<String>,
@@ -140,7 +143,8 @@ mod field {
         present => algorithm: Option<AlgorithmForm>, unit: Option<String>;
         Deserialize::deserialize =>
             quota: Whole<MAX_QUOTA, 0>,
-            burst_capacity: Option<Whole<MAX_QUOTA>>, prefetch: Option<Whole<MAX_QUOTA>>,
+            burst_capacity: Option<Whole<MAX_QUOTA>>, initial_units: Option<Whole<MAX_QUOTA, 0>>,
+            prefetch: Option<Whole<MAX_QUOTA>>,
             caller_quotas: Option<[Whole<MAX_QUOTA, 0>; 2]>, overage_percent: Option<Whole<10_000>>,
             lockout_seconds: Option<Whole<MAX_WINDOW>>, window_seconds: Option<Whole<MAX_WINDOW>>,
             calendar: Option<CalendarForm>, hidden: Option<bool>, partition_key: bool, shadow: bool, unlimited: bool,
@@ -188,6 +192,7 @@ impl PolicyForm {
             calendar: policy.calendar_window().map(CalendarForm::of),
             algorithm: (algorithm != usual_algorithm(policy.calendar_window())).then_some(AlgorithmForm(algorithm)),
             burst_capacity: policy.burst_capacity.map(Whole),
+            initial_units: policy.initial_units().map(Whole),
             unit: unit_name(policy.unit())?,
             key: policy.key_name().map(str::to_owned),
             prefetch: policy.prefetch().map(Whole),
@@ -221,6 +226,7 @@ impl PolicyForm {
             algorithm: self.algorithm.map_or(usual_algorithm(calendar.as_ref()), |form| form.0),
             calendar,
             burst_capacity: self.burst_capacity.map(|Whole(capacity)| capacity),
+            initial_units: self.initial_units.map(|Whole(units)| units),
             unit,
             prefetch: self.prefetch.map(|Whole(units)| units),
             caller_quotas: self

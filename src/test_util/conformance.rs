@@ -120,7 +120,7 @@ fn dated() -> impl Iterator<Item = Vec<QuotaPolicy>> {
     dated.into_iter().filter(|_| cfg!(feature = "calendar"))
 }
 
-fn closed_or_locking() -> [Vec<QuotaPolicy>; 5] {
+fn closed_or_locking() -> [Vec<QuotaPolicy>; 7] {
     let of = |name, algorithm| QuotaPolicy::new(name, 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let blocking = |name, algorithm| of(name, algorithm).with_lockout(Duration::from_secs(20));
     let second = QuotaPolicy::per_second("second", 3);
@@ -132,6 +132,11 @@ fn closed_or_locking() -> [Vec<QuotaPolicy>; 5] {
         vec![
             blocking("counter", Algorithm::SlidingWindowCounter),
             blocking("log", Algorithm::SlidingWindowLog),
+        ],
+        vec![of("first", Algorithm::TokenBucket).with_initial_units(2)],
+        vec![
+            of("window", Algorithm::FixedWindow),
+            blocking("first", Algorithm::StrictTokenBucket).with_initial_units(0),
         ],
     ]
 }

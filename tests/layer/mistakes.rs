@@ -107,6 +107,11 @@ pub(crate) const IN_FIELDS: &[(&str, &str, &str)] = &[
     ("prefetch", "0", r#"policy "a": prefetch 0 is outside 1..=10"#),
     ("prefetch", "11", r#"policy "a": prefetch 11 is outside 1..=10"#),
     (
+        "initial_units",
+        "11",
+        r#"policy "a": initial units 11 is outside 0..=10"#,
+    ),
+    (
         "overage_percent",
         "5",
         r#"policy "a": overage 5%: not supported for buckets"#,

@@ -767,8 +767,8 @@ fn keys_that_are_missing_or_named_twice_are_rejected() {
 fn rules_are_read_with_all_that_a_policy_can_have() {
     let read: Rules = serde_json::from_str(
         r#"{"policies": [
-            {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "partition_key": true,
-             "prefetch": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
+            {"name": "burst", "quota": 10, "window_seconds": 1, "burst_capacity": 20, "initial_units": 0,
+             "partition_key": true, "prefetch": 5, "extensions": {"acme-burst": 20, "acme-text": "x", "acme-flag": true}},
             {"name": "strict", "quota": 10, "window_seconds": 60, "algorithm": "strict_token_bucket", "hidden": true,
              "lockout_seconds": 900},
             {"name": "bytes", "quota": 1000, "window_seconds": 60, "unit": "response_content_bytes",
@@ -781,6 +781,7 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     .unwrap();
     let extended = QuotaPolicy::per_second("burst", 10)
         .with_burst_capacity(20)
+        .with_initial_units(0)
         .with_prefetch(5)
         .show_partition_key()
         .with_extension("acme-burst", 20)

@@ -446,11 +446,12 @@ impl Model {
             let mut tried = self.partition(store, *holder).clone();
             fits.push(tried.acquire(now, (*set, policies), request).0.is_allowed);
         }
+        let is_charged = parts.iter().any(|(.., policies)| request.is_charged_to(policies));
         let (mut verdicts, mut receipts) = (vec![], vec![]);
         for (number, (holder, set, policies)) in parts.iter().enumerate() {
             let others_fit = fits.iter().enumerate().all(|(other, fits)| other == number || *fits);
             let partition = self.partition(store, *holder);
-            let (verdict, receipt) = partition.acquire_if(others_fit, now, (*set, policies), request);
+            let (verdict, receipt) = partition.acquire_if((others_fit, is_charged), now, (*set, policies), request);
             let after = partition.clone();
             receipts.extend(receipt.map(|receipt| (receipt, after)));
             verdicts.push(verdict);

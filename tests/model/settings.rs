@@ -107,6 +107,7 @@ pub struct PolicySpec {
     algorithm: Algorithm,
     capacity: Option<u64>,
     lockout: Option<u64>,
+    initial: Option<u64>,
     pub unit: Unit,
     is_shadow: bool,
     /// The opposite of what it is by default.
@@ -142,7 +143,7 @@ impl PolicySpec {
             Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
         );
         // Not every algorithm has every setting: one that does not apply is left out.
-        let settings: [&dyn Fn(QuotaPolicy) -> QuotaPolicy; 4] = [
+        let settings: [&dyn Fn(QuotaPolicy) -> QuotaPolicy; 5] = [
             // Leaky buckets count requests here: what reports to them change is not documented.
             &|policy| {
                 if self.unit == Unit::Requests || !is_leaky {
@@ -160,6 +161,12 @@ impl PolicySpec {
                 self.lockout.map_or(policy.clone(), |seconds| {
                     policy.with_lockout(Duration::from_secs(seconds))
                 })
+            },
+            &|policy| {
+                // A topped-up policy has them only if it has them without.
+                let most = self.capacity.unwrap_or(self.quota.div_ceil(2));
+                let initial = self.initial.filter(|units| *units <= most);
+                initial.map_or(policy.clone(), |units| policy.with_initial_units(units))
             },
         ];
         let policy = settings.into_iter().fold(plain, |policy, set| {
@@ -201,15 +208,17 @@ fn policy() -> impl Strategy<Value = PolicySpec> {
     let capacity = proptest::option::weighted(0.3, 1..=10_u64);
     let lockout = proptest::option::weighted(0.2, select(vec![1, 5, 90_u64]));
     let windows = select(vec![1, 2, 10, 60_u64]);
-    let numbers = (quotas(), windows, capacity, lockout);
+    let initial = proptest::option::weighted(0.2, 0..=4_u64);
+    let numbers = (quotas(), windows, capacity, lockout, initial);
     (numbers, algorithms(), units, rare(), rare(), rare()).prop_map(
-        |((quota, window, capacity, lockout), algorithm, unit, is_shadow, is_flipped, is_team)| PolicySpec {
+        |((quota, window, capacity, lockout, initial), algorithm, unit, is_shadow, is_flipped, is_team)| PolicySpec {
             name: "",
             quota,
             window,
             algorithm,
             capacity,
             lockout,
+            initial,
             unit,
             is_shadow,
             is_flipped,

@@ -130,19 +130,22 @@ fn policy(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
     })
 }
 
-/// The seconds of a lockout and the percentage of an overage.
-type Extras = (Option<u64>, Option<u32>);
+/// The seconds of a lockout, the percentage of an overage, and initial units.
+type Extras = (Option<u64>, Option<u32>, Option<u64>);
 
 fn extras() -> impl Strategy<Value = Extras> {
     let lockout = prop_oneof![2 => Just(None), 1 => select(vec![1, 7, 60, 900, 86_400]).prop_map(Some)];
-    (lockout, proptest::option::of(select(OVERAGES.to_vec())))
+    let overage = proptest::option::of(select(OVERAGES.to_vec()));
+    (lockout, overage, proptest::option::of(0..=20_u64))
 }
 
-/// Adds a lockout or an overage, if the policy supports one.
-fn with_extras(policy: QuotaPolicy, (seconds, percent): Extras) -> QuotaPolicy {
+/// Adds a lockout or an overage, and initial units, if the policy supports them.
+fn with_extras(policy: QuotaPolicy, (seconds, percent, initial): Extras) -> QuotaPolicy {
     let blocking = seconds.map(|seconds| policy.clone().with_lockout(Duration::from_secs(seconds)));
     let exceeding = percent.map(|percent| policy.clone().with_overage(percent));
-    exceeding.into_iter().chain(blocking).find(is_sound).unwrap_or(policy)
+    let policy = exceeding.into_iter().chain(blocking).find(is_sound).unwrap_or(policy);
+    let beginning = initial.map(|units| policy.clone().with_initial_units(units));
+    beginning.filter(is_sound).unwrap_or(policy)
 }
 
 /// The change of a policy in a newer configuration.

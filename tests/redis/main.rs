@@ -17,6 +17,7 @@ mod longest_call;
 mod maxima;
 mod model;
 mod named_keys;
+mod newcomers;
 mod overage;
 mod partitions;
 mod prefetch;

@@ -73,6 +73,10 @@ impl Contract {
         if let Some(percent) = overage(policy) {
             own = own.with_overage(percent);
         }
+        if let Some(units) = policy.initial_units() {
+            let most = if quota == 0 { units } else { own.burst_capacity() };
+            own = own.with_initial_units(units.min(most));
+        }
         if policy.is_shadow() { own.shadow() } else { own }
     }
 }

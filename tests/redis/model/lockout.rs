@@ -10,6 +10,10 @@ pub(super) struct Lockout {
 }
 
 impl Lockout {
+    pub(super) fn until(until: i128, at: i128) -> Self {
+        Self { until, at }
+    }
+
     pub(super) fn rest(&self, moment: i128) -> i128 {
         (self.until - moment).max(0)
     }

@@ -40,6 +40,13 @@ impl Request {
         }
     }
 
+    /// Nothing is charged to a policy with quota 0, so the partition's time is not written either.
+    pub fn is_charged_to(&self, policies: &[QuotaPolicy]) -> bool {
+        policies
+            .iter()
+            .any(|policy| self.cost_for(policy) > 0 && policy.quota() > 0)
+    }
+
     /// The units that a counted charge represents in a policy, even if its cost has changed since.
     pub fn charge_of(&self, policy: &QuotaPolicy) -> i128 {
         match policy.unit() {

@@ -6,6 +6,7 @@ use super::{
     Charge, Counter, Late, State, Verdict,
     lockout::Lockout,
     numbers::{Actual, Request, is_slots, window},
+    token_bucket::TokenBucket,
     verdict::left,
 };
 use tower_quota::{Algorithm, CalendarPeriod, QuotaPolicy, QuotaUnit};
@@ -124,6 +125,54 @@ fn blocking(policy: &QuotaPolicy) -> String {
     format!("lockout {} {:?}", policy.name(), policy.unit())
 }
 
+fn is_token(policy: &QuotaPolicy) -> bool {
+    matches!(
+        policy.algorithm(),
+        Algorithm::TokenBucket | Algorithm::StrictTokenBucket
+    )
+}
+
+/// The name of the time for which a caller is known to a policy.
+fn knowing(policy: &QuotaPolicy) -> String {
+    format!("newcomer {} {:?}", policy.name(), policy.unit())
+}
+
+/// Returns `true` if new callers have less than a full bucket.
+fn has_newcomers(policy: &QuotaPolicy) -> bool {
+    policy.quota() > 0
+        && policy
+            .initial_units()
+            .is_some_and(|units| units < policy.burst_capacity())
+}
+
+/// The time for which a caller is known to these policies: an hour longer than any wait.
+fn known_time(policies: &[QuotaPolicy]) -> i128 {
+    let longest = |policy: &QuotaPolicy| {
+        let units = match (policy.window(), policy.calendar_window()) {
+            _ if policy.quota() == 0 => 0,
+            (None, None) => 0,
+            (None, Some(calendar)) => match calendar.period() {
+                CalendarPeriod::Day => 2 * 86_400_000_000,
+                CalendarPeriod::Week { .. } => 2 * 7 * 86_400_000_000,
+                _ => 2 * 31 * 86_400_000_000,
+            },
+            (Some(_), _) if is_token(policy) || is_leaky(policy) => TokenBucket::longest_wait(policy),
+            (Some(_), _) => 2 * window(policy),
+        };
+        units.max(lockout_time(policy).map_or(0, |time| time.as_micros() as i128))
+    };
+    policies.iter().map(longest).max().unwrap() + 3_600_000_000
+}
+
+/// A store in memory does not recognize sets of such policies, and compares them each time.
+fn number_of(set: usize, policies: &[QuotaPolicy]) -> usize {
+    if policies.iter().any(has_newcomers) {
+        NO_SET
+    } else {
+        set
+    }
+}
+
 /// Leases end by the clock.
 fn moment(policy: &QuotaPolicy, (clock, now): (i128, i128)) -> i128 {
     if is_slots(policy) { clock } else { now }
@@ -163,18 +212,19 @@ impl Partition {
         (set, policies): (usize, &[QuotaPolicy]),
         request: Request,
     ) -> (Verdict, Option<Receipt>) {
-        self.acquire_if(true, clock, (set, policies), request)
+        self.acquire_if((true, request.is_charged_to(policies)), clock, (set, policies), request)
     }
 
-    /// The same for one of several partitions, of which all are charged or none.
+    /// The same for one of several partitions, of which all are charged or none. `is_charged` is true if the request has
+    /// a cost in any of them.
     pub fn acquire_if(
         &mut self,
-        others_fit: bool,
+        (others_fit, is_charged): (bool, bool),
         clock: i128,
         (set, policies): (usize, &[QuotaPolicy]),
         request: Request,
     ) -> (Verdict, Option<Receipt>) {
-        let now = self.look(clock, policies);
+        let (now, set) = (self.look(clock, policies), number_of(set, policies));
         let moment = |policy: &QuotaPolicy| moment(policy, (clock, now));
         let life = self.life_at(now);
         let costs: Vec<i128> = policies.iter().map(|policy| request.cost_for(policy)).collect();
@@ -183,15 +233,15 @@ impl Partition {
         let each_fits = each_fits((clock, now), policies, before.iter().zip(&lockouts), &costs);
         let fits = others_fit && (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
         let (mut after, mut lockouts_after) = (before.clone(), lockouts.clone());
-        // Nothing is charged to a policy with quota 0, so the partition's time is not written either.
-        let is_charged = (policies.iter().zip(&costs)).any(|(policy, cost)| *cost > 0 && policy.quota() > 0);
         let fitting: Vec<bool> = each_fits.iter().map(|own_fits| fits && *own_fits).collect();
         let shown = match is_charged {
             true => self.shown_decided(now, set, policies, &fitting),
             false => self.shown(now, set, policies),
         };
         if is_charged && !fits {
+            let newcomers = self.newcomers(now, set, policies);
             self.bring_forward(now, set, policies);
+            self.begin(now, known_time(policies), &newcomers, life);
         } else if is_charged {
             self.requests += 1;
             let taken = policies.iter().zip(after.iter_mut().zip(&costs)).zip(&each_fits);
@@ -250,12 +300,13 @@ impl Partition {
             });
         let written: Vec<State> = written.collect();
         let set = if is_kept { self.set_after(set) } else { set };
+        self.know(now, known_time(policies), policies);
         self.write(now, set, policies, &written, lockouts);
     }
 
     /// The verdict that a request would get, without a charge.
     pub fn forecast(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> Verdict {
-        let now = self.look(clock, policies);
+        let (now, set) = (self.look(clock, policies), number_of(set, policies));
         let states = self.shown(now, set, policies);
         let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
         let told = policies
@@ -270,7 +321,7 @@ impl Partition {
 
     /// The largest number of units that passes now, up to the cost of the request.
     pub fn most(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy]), request: Request) -> u64 {
-        let now = self.look(clock, policies);
+        let (now, set) = (self.look(clock, policies), number_of(set, policies));
         let enforced = policies.iter().filter(|policy| !policy.is_shadow());
         let states: Vec<(&QuotaPolicy, State)> =
             enforced.map(|policy| (policy, self.state(now, set, policy))).collect();
@@ -311,20 +362,22 @@ impl Partition {
         if units.iter().all(|units| *units == 0) {
             return;
         }
-        let now = self.look(clock, policies);
+        let (now, set) = (self.look(clock, policies), number_of(set, policies));
         // A log may have entries of a moment to come, after its clock was set back.
         let (charged_at, latest) = (charged_at.unwrap_or(now), charged_at.unwrap_or(i128::MAX));
         let life = self.life_at(now);
         let returned = policies.iter().zip(units).map(|(policy, units)| {
             let mut state = self.stored(now, set, policy);
             let before = state.clone();
-            if units > 0 && (policy.window().is_none() || now - charged_at < window(policy)) {
+            let is_new = self.is_new(now, set, policy);
+            if units > 0 && !is_new && (policy.window().is_none() || now - charged_at < window(policy)) {
                 state.give_back_any(now, units, policy, charged_at, latest);
             }
             let lockout = self.settled(now, policy, before, &state);
             (state, lockout)
         });
         let (states, lockouts): (Vec<State>, Vec<Lockout>) = returned.unzip();
+        self.know(now, known_time(policies), policies);
         self.write(now, self.set_after(set), policies, &states, &lockouts);
         self.life = life;
     }
@@ -369,7 +422,7 @@ impl Partition {
 
     /// The units that are left of each policy, and a time in which they may be used.
     pub fn left(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy])) -> Vec<(i128, Option<i128>)> {
-        let now = self.look(clock, policies);
+        let (now, set) = (self.look(clock, policies), number_of(set, policies));
         let states = self.shown(now, set, policies);
         let known = policies.iter().zip(&states);
         let left = known.map(|(policy, state)| left(policy, (state, &self.lockout(now, policy)), now));
@@ -378,12 +431,14 @@ impl Partition {
 
     fn apply(&mut self, clock: i128, receipt: &Receipt, deltas: Vec<i128>) {
         let now = self.look(clock, &receipt.policies);
+        let set = number_of(receipt.set, &receipt.policies);
         let life = self.life_at(now);
         let settled = receipt.policies.iter().zip(&receipt.charges).zip(deltas);
         let (states, lockouts): (Vec<State>, Vec<Lockout>) = settled
             .map(|((policy, charge), delta)| {
-                let mut state = self.stored(now, receipt.set, policy);
+                let mut state = self.stored(now, set, policy);
                 let before = state.clone();
+                let is_new = self.is_new(now, set, policy);
                 // Slots can be released at any time, and calendar policies check the window themselves.
                 let is_due = policy.window().is_none() || now - charge.at < window(policy);
                 let is_alive = !state.is_number() || receipt.life == life;
@@ -395,14 +450,15 @@ impl Partition {
                         clock,
                     };
                     state.get_mut().take_late(now, &late);
-                } else if delta < 0 && is_due && is_alive {
+                } else if delta < 0 && is_due && is_alive && !is_new {
                     state.give_back(now, -delta, charge);
                 }
                 let lockout = self.settled(now, policy, before, &state);
                 (state, lockout)
             })
             .unzip();
-        self.write(now, self.set_after(receipt.set), &receipt.policies, &states, &lockouts);
+        self.know(now, known_time(&receipt.policies), &receipt.policies);
+        self.write(now, self.set_after(set), &receipt.policies, &states, &lockouts);
         self.life = life;
     }
 
@@ -450,7 +506,46 @@ impl Partition {
     fn state(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
         let mut state = self.passed(now, set, policy);
         state.get_mut().adopt(policy);
-        state
+        self.begun(now, set, policy).unwrap_or(state)
+    }
+
+    /// The bucket of a caller that is new to the policy: it is full, and nothing of it is known any more.
+    fn begun(&self, now: i128, set: usize, policy: &QuotaPolicy) -> Option<State> {
+        let is_known = self
+            .states
+            .get(&knowing(policy))
+            .is_some_and(|known| known.get().is_counted(now));
+        let is_full = || !self.passed(now, set, policy).get().is_counted(now);
+        let bucket = TokenBucket::of_newcomer(policy, now).filter(|_| has_newcomers(policy) && !is_known && is_full());
+        bucket.map(State::TokenBucket)
+    }
+
+    fn is_new(&self, now: i128, set: usize, policy: &QuotaPolicy) -> bool {
+        self.begun(now, set, policy).is_some()
+    }
+
+    fn newcomers(&self, now: i128, set: usize, policies: &[QuotaPolicy]) -> Vec<(QuotaPolicy, State)> {
+        let begun = |policy: &QuotaPolicy| Some((policy.clone(), self.begun(now, set, policy)?));
+        policies.iter().filter_map(begun).collect()
+    }
+
+    /// The bucket of a rejected newcomer begins to refill.
+    fn begin(&mut self, now: i128, known_time: i128, newcomers: &[(QuotaPolicy, State)], life: u64) {
+        let (policies, states): (Vec<QuotaPolicy>, Vec<State>) = newcomers.iter().cloned().unzip();
+        if !policies.is_empty() {
+            let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
+            self.know(now, known_time, &policies);
+            self.write(now, NO_SET, &policies, &states, &lockouts);
+            self.life = life;
+        }
+    }
+
+    /// The caller is known to these policies from now on.
+    fn know(&mut self, now: i128, known_time: i128, policies: &[QuotaPolicy]) {
+        for policy in policies.iter().filter(|policy| has_newcomers(policy)) {
+            let known = Lockout::until(now + known_time, now);
+            self.states.insert(knowing(policy), State::Lockout(known));
+        }
     }
 
     /// The state of a policy as it is now, in the numbers with which it was written.
@@ -460,7 +555,7 @@ impl Partition {
         if !state.get().is_counted(now) {
             state.get_mut().adopt(policy);
         }
-        state
+        self.begun(now, set, policy).unwrap_or(state)
     }
 
     fn passed(&self, now: i128, set: usize, policy: &QuotaPolicy) -> State {
@@ -481,7 +576,7 @@ impl Partition {
     /// The states that decisions show if nothing is written.
     fn shown(&self, now: i128, set: usize, policies: &[QuotaPolicy]) -> Vec<State> {
         let shown = |policy: &QuotaPolicy| match self.states.get(&identity(policy)) {
-            Some(state) if !self.is_dropped(now, set, state) => {
+            Some(state) if !self.is_dropped(now, set, state) && !self.is_new(now, set, policy) => {
                 let mut passed = state.clone();
                 if !matches!(passed, State::TokenBucket(_) | State::LeakyBucket(_)) {
                     passed.get_mut().pass_to(now);
@@ -515,7 +610,7 @@ impl Partition {
             Some((policy.clone(), forwarded?))
         });
         let (policies, states): (Vec<QuotaPolicy>, Vec<State>) = named.unzip();
-        if !policies.is_empty() && set != self.set {
+        if !policies.is_empty() && (set != self.set || set == NO_SET) {
             let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
             self.write(now, NO_SET, &policies, &states, &lockouts);
         }

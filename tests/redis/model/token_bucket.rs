@@ -30,6 +30,22 @@ impl TokenBucket {
         }
     }
 
+    /// The bucket of a caller that comes for the first time.
+    pub(super) fn of_newcomer(policy: &QuotaPolicy, now: i128) -> Option<Self> {
+        let units = policy.initial_units()?;
+        let full = Self::new(policy, now);
+        Some(Self {
+            left: i128::from(units) * full.numbers.window,
+            ..full
+        })
+    }
+
+    /// The longest wait for a bucket: two fillings.
+    pub(super) fn longest_wait(policy: &QuotaPolicy) -> i128 {
+        let numbers = Numbers::of(policy);
+        (2 * numbers.capacity).div_ceil_to(numbers.rate)
+    }
+
     fn left_at(&self, moment: i128) -> i128 {
         (self.left + (moment - self.at) * self.numbers.rate).min(self.numbers.capacity)
     }

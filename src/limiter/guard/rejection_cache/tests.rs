@@ -654,6 +654,7 @@ fn policy(name: &'static str, random: &mut Sequence) -> QuotaPolicy {
     };
     match random.below(6) {
         0 => policy.with_lockout(Duration::from_secs(random.within(1..5))),
+        1 => policy.with_initial_units(random.within(0..quota)),
         _ => policy,
     }
 }
@@ -662,7 +663,7 @@ fn policies(random: &mut Sequence) -> PolicySet {
     loop {
         let count = random.below(3) + 1;
         let policies = ["a", "b", "c"].into_iter().take(count).map(|name| policy(name, random));
-        // A strict bucket cannot have a capacity above its quota, and not every policy can have a lockout.
+        // A strict bucket cannot have a capacity above its quota, and not every policy can have every setting.
         if let Ok(policies) = PolicySet::new(policies.collect::<Vec<_>>()) {
             return policies;
         }

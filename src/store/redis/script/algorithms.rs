@@ -2,7 +2,7 @@
 
 use crate::{
     algorithm::{
-        BucketReading, Closed, Concurrency, Counter, Lockout, Reading, Window, calendar::CalendarReading,
+        BucketReading, Closed, Concurrency, Counter, Lockout, Newcomer, Reading, Window, calendar::CalendarReading,
         sliding_counter::Windows, sliding_log::LogReading,
     },
     decision::settlement::Adjustment,
@@ -19,6 +19,7 @@ const CONCURRENCY: f64 = -3.0;
 const SLIDING_COUNTER: f64 = -4.0;
 const CALENDAR: f64 = -5.0;
 const LOCKOUT: f64 = -6.0;
+const NEWCOMER: f64 = -7.0;
 
 /// A policy in script format. All numbers are integers of at most 2⁵³, which doubles represent exactly.
 pub(super) struct Numbers {
@@ -63,6 +64,17 @@ impl Numbers {
         }
     }
 
+    /// The first level precedes its policy in the arguments.
+    pub(super) fn of_newcomer(newcomer: &Newcomer) -> Self {
+        Self {
+            short: short(1),
+            weight: newcomer.known.micros as f64,
+            drain: NEWCOMER,
+            limit: 0.0,
+            bound: newcomer.level as f64,
+        }
+    }
+
     /// Returns `true` if the narrow layout can represent the bucket.
     pub(super) fn is_narrow_bucket(&self) -> bool {
         self.drain == 1.0 && self.short != 0
@@ -75,6 +87,11 @@ impl Numbers {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
     }
+}
+
+/// Returns the number of charges in the arguments.
+pub(super) fn size(policy: &Policy) -> usize {
+    1 + usize::from(policy.lockout().is_some()) + usize::from(policy.newcomer().is_some())
 }
 
 /// Returns the count of numbers that a reply contains for a counter.
@@ -116,7 +133,7 @@ pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) 
 pub(super) fn work(policy: &Policy) -> usize {
     match policy.counter() {
         Counter::SlidingLog(_) => 8,
-        _ => 1 + usize::from(policy.lockout().is_some()),
+        _ => size(policy),
     }
 }
 

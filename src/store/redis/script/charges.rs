@@ -2,7 +2,7 @@ use std::iter;
 
 use super::{
     super::{keyspace::Key, scripts::Script},
-    algorithms::{CHARGE, Numbers},
+    algorithms::{self, CHARGE, Numbers},
     calendars::Calendars,
     reply::{ExpectedReply, HALF},
 };
@@ -12,13 +12,10 @@ use crate::{
     policy::Policy,
 };
 
-/// Returns the number of charges of one partition, including lockouts. Layers have at most 16 policies, and no other
+/// Returns the number of charges of one partition, including lockouts and first levels. Layers have at most 16 policies, and no other
 /// plan needs more than 255 charges.
 pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
-    let charges = part
-        .policies()
-        .iter()
-        .map(|policy| 1 + usize::from(policy.lockout().is_some()));
+    let charges = part.policies().iter().map(algorithms::size);
     u8::try_from(charges.sum::<usize>()).unwrap_or(u8::MAX)
 }
 
@@ -45,12 +42,15 @@ impl Charges {
         self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
     }
 
-    /// Adds a policy, followed by its lockout.
+    /// Adds a policy, after its first level and before its lockout.
     fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;
         }
-        self.are_usual &= numbers.is_narrow_bucket() && policy.lockout().is_none();
+        self.are_usual &= numbers.is_narrow_bucket() && algorithms::size(policy) == 1;
+        if let Some(newcomer) = policy.newcomer() {
+            Numbers::of_newcomer(newcomer).write(&mut self.bytes, policy.newcomer_id(), 0.0);
+        }
         numbers.write(&mut self.bytes, policy.id(), charge);
         if let Some(lockout) = policy.lockout() {
             Numbers::of_lockout(policy, lockout).write(&mut self.bytes, policy.lockout_id(), charge);
@@ -108,7 +108,8 @@ pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
                     true => policy.counter().weigh(1),
                     false => 0,
                 };
-                iter::once(unit).chain(policy.lockout().map(|_| unit))
+                let first = policy.newcomer().map(|_| 0);
+                first.into_iter().chain([unit]).chain(policy.lockout().map(|_| unit))
             });
             let numbers = iter::once(wanted).chain(units);
             Some(numbers.flat_map(|number| (number as f64).to_le_bytes()).collect())

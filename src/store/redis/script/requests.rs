@@ -106,9 +106,12 @@ impl Call {
                 adjustment.delta = 0;
             }
             charges.push_adjustment(&adjustment);
+            // Unused for first levels and lockouts, but part of the format.
+            if adjustment.policy.newcomer().is_some() {
+                receipt.extend_from_slice(&0_f64.to_le_bytes());
+            }
             receipt.extend_from_slice(&mark(&adjustment).to_le_bytes());
             if adjustment.policy.lockout().is_some() {
-                // Unused for a lockout, but part of the format.
                 receipt.extend_from_slice(&0_f64.to_le_bytes());
             }
         }

@@ -19,6 +19,8 @@
   local kinds, logs, slots
   -- is_used: true if the value contains any usage. spent: the usage of a policy after its charge, in its weight.
   local known, longest, is_used, spent = 0, 0, false, nil
+  -- Of a policy with initial units: its first level, how long its caller is known, and the time that is left of it.
+  local first_level, known_for, known_left
   local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
   for charge_position = first_charge, last_charge, CHARGE do
     local id, short, limit, bound, charge, weight, drain = read('<I4I3ddddd', charges, charge_position)

@@ -5,9 +5,10 @@
 --           same for each further partition
 -- ARGV[1]   for each policy: its ID, its weight in three bytes, limit, bound, charge, weight and drain. The limit of a
 --           shadow policy, which rejects nothing and skips charges above its limit, is negative. A policy with a
---           lockout is followed by the lockout, whose weight is its duration. The last eight bytes are the random
---           number of the call, from which the numbers of new births and logs are taken. To decide, the bound is the
---           quota without its overage, plus the charge if it is not made
+--           lockout is followed by the lockout, whose weight is its duration. A policy with initial units is preceded by
+--           its first level, which is the bound of that entry; its weight is the time for which a caller is known. The
+--           last eight bytes are the random number of the call, from which the numbers of new births and logs are
+--           taken. To decide, the bound is the quota without its overage, plus the charge if it is not made
 -- ARGV[2]   the lease of acquired or released slots, or empty
 -- ARGV[3]   to settle: the time of the charge, its birth (negative if unknown), and the number that a refund needs for
 --           each policy; empty to decide
@@ -22,7 +23,8 @@
 -- microseconds from which a charge is not refunded. Levels keep the parameters with which they were written.
 --
 -- A rejected plan charges nothing. If a bucket was written with other parameters, the plan is processed once more, to
--- convert the level to the parameters of the plan, or to record that the level keeps its rate.
+-- convert the level to the parameters of the plan, or to record that the level keeps its rate. The first level of a new
+-- caller is written in the same way.
 --
 -- Returns doubles: the server's time, and for each partition the difference between its time and the server's time, its
 -- birth, and the previous usage of each policy, followed by the remaining time of its lockout. These are the readings

@@ -19,6 +19,7 @@ const SLIDING_LOG: &str = include_str!("../../../algorithm/sliding_log.lua");
 const CONCURRENCY: &str = include_str!("../../../algorithm/concurrency.lua");
 const CALENDAR: &str = include_str!("../../../algorithm/calendar.lua");
 const LOCKOUT: &str = include_str!("../../../algorithm/lockout.lua");
+const NEWCOMER: &str = include_str!("../../../algorithm/newcomer.lua");
 
 const HEAD: &str = include_str!("head.lua");
 const USUAL: &str = include_str!("usual.lua");
@@ -30,7 +31,7 @@ const WRITE: &str = include_str!("write.lua");
 const TAIL: &str = include_str!("tail.lua");
 const QUESTIONS: &str = include_str!("questions.lua");
 
-const EVERY_ALGORITHM: [&str; 7] = [
+const EVERY_ALGORITHM: [&str; 8] = [
     BUCKET,
     FIXED_WINDOW,
     SLIDING_COUNTER,
@@ -38,6 +39,7 @@ const EVERY_ALGORITHM: [&str; 7] = [
     CONCURRENCY,
     CALENDAR,
     LOCKOUT,
+    NEWCOMER,
 ];
 
 /// The maximum number of buckets per partition in the fast path.
