@@ -1,4 +1,4 @@
-.PHONY: help check test servers browser-test browser-soak ops-test proxy-test release-check bench outages soak mutants
+.PHONY: help check test servers browser-test browser-soak ops-test proxy-test lua-test release-check bench outages soak mutants
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
@@ -7,6 +7,7 @@ help:
 	@echo 'make browser-test  the pages of the apps in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
 	@echo 'make proxy-test  rejected uploads through a real nginx, which root gets installed'
+	@echo 'make lua-test   the scripts of the store with Lua 5.4, which root gets installed'
 	@echo 'make bench  the benchmarks'
 	@echo 'make release-check  the package, the licences of its dependencies, its interface since the last release or BASELINE'
 	@echo 'make outages   what faults cost, in one table: some minutes in real time, on a machine that does nothing else'
@@ -38,6 +39,9 @@ ops-test:
 
 proxy-test:
 	@scripts/proxy-test
+
+lua-test:
+	@scripts/lua-test
 
 release-check:
 	@scripts/release-check

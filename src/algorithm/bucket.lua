@@ -51,7 +51,7 @@
         -- Converts a number of units to another weight.
         convert = function(its, from, to, round)
           if from == to then return its end
-          local units = floor(its / from)
+          local units = floor(its / from) * 1.0
           local part = its - units * from
           local product = part * to
           if product < EXACT then part = round(product / from) else part = round(part / from * to) end

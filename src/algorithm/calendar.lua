@@ -32,10 +32,10 @@ end
           a, fives = floor(a / 16), a - floor(a / 16) * 16
           for _ = 1, fives do a = a * 5 end
         end
-        units, began = b, c * 1000000
-        if a > 0 and a * 1000000 <= LONGEST then ends = began + a * 1000000 end
+        units, began = b, c * 1000000.0
+        if a > 0 and a * 1000000.0 <= LONGEST then ends = began + a * 1000000.0 end
         -- Written by a clock that was ahead.
-        if began > at then began, ends = floor(at / 1000000) * 1000000, 0 end
+        if began > at then began, ends = floor(at / 1000000) * 1000000.0, 0 end
         if ends > 0 then life = ends - now else life = began + LONGEST - now end
         if life <= 0 then units = 0 end
         if units > 0 then is_used = true end
@@ -91,7 +91,7 @@ end
 --- carry
       elseif kind == DATED then
         -- Written by a clock that was ahead. The count begins at the time of the value, and its end is unknown.
-        if c * 1000000 > at then a, short, c = 0, 0, floor(at / 1000000) end
+        if c * 1000000.0 > at then a, short, c = 0, 0, floor(at / 1000000) end
         if b > 0 then
-          if a > 0 then life = (c + a) * 1000000 - now else life = c * 1000000 + 5356800000000 - now end
+          if a > 0 then life = (c + a) * 1000000.0 - now else life = c * 1000000.0 + 5356800000000 - now end
         end

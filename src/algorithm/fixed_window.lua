@@ -34,7 +34,7 @@
 
 --- carry
       elseif a > 0 then
-        local window = a * 1000000
+        local window = a * 1000000.0
         local start = floor(now / window) * window
         if floor(at / window) * window ~= start then b, c = 0, 0 end
         if b > 0 or c > 0 then life = start + window - now end

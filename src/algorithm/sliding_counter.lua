@@ -49,7 +49,7 @@
 
 --- carry
       elseif kind == COUNTER and a > 0 then
-        local window = a * 1000000
+        local window = a * 1000000.0
         local start, its_start = floor(now / window) * window, floor(at / window) * window
         if its_start + window == start then b, c = 0, b elseif its_start ~= start then b, c = 0, 0 end
         if b > 0 then

@@ -53,15 +53,20 @@
 --
 -- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. The script defines no functions,
 -- because creating them in each call would take as long as the rest of the script.
-local read, pack, sub, ceil = struct.unpack, struct.pack, string.sub, math.ceil
+--
+-- The scripts also run with Lua 5.4, whose integers wrap at 2^63, in place of doubles that become inexact. Constants such
+-- as `1000000.0` turn integers into doubles before they are multiplied.
+local read, pack, sub, ceil, unpack = struct.unpack, struct.pack, string.sub, math.ceil, table.unpack or unpack
 local CHARGE, NUMBER_SIZE, NARROW_MAX = 47, 8, 4294967295
 local charges, lease, receipt, clock, part_sizes, plans = unpack(ARGV)
 local extra_life = 3600000
 clock = clock and tonumber(clock)
-if not clock then
+if clock then
+  clock = clock * 1.0
+else
   extra_life = 0
   local time = redis.call('TIME')
-  clock = time[1] * 1000000 + time[2]
+  clock = time[1] * 1000000.0 + time[2]
 end
 if receipt == '' then receipt = nil end
 local parts = 1

@@ -13,7 +13,7 @@ local now, extra_life = tonumber(ARGV[3]), 3600000
 if not now then
   extra_life = 0
   local time = redis.call('TIME')
-  now = time[1] * 1000000 + time[2]
+  now = time[1] * 1000000.0 + time[2]
 end
 local ends = now + ARGV[1]
 if type(redis.pcall('ZCARD', KEYS[1])) ~= 'number' then redis.call('DEL', KEYS[1]) end

@@ -46,7 +46,7 @@ if not receipt then
           id1, short1, used1, id2, short2, used2, id3, short3, used3, id4, short4, used4)
         -- Rounded up and as a string: Redis would format a number with 17 digits, which takes 4% of this script's
         -- instructions.
-        life = string.format('%d', (longest + 999) / 1000 + extra_life)
+        life = string.format('%.0f', (longest + 499.5) / 1000 + extra_life)
       end
       if part < last_part then
         held = held or { nil, nil, nil }
