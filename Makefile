@@ -6,7 +6,7 @@ help:
 	@echo 'make servers  the tests that need a server, with each server whose path is in REDIS_SERVERS'
 	@echo 'make browser-test  the pages of the apps in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
-	@echo 'make proxy-test  rejected uploads through a real nginx, which root gets installed'
+	@echo 'make proxy-test  uploads and decisions through real proxies, which root gets installed'
 	@echo 'make lua-test   the scripts of the store with Lua 5.4, which root gets installed'
 	@echo 'make bench  the benchmarks'
 	@echo 'make release-check  the package, the licences of its dependencies, its interface since the last release or BASELINE'

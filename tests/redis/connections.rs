@@ -18,7 +18,10 @@ use http::{Request, Response};
 use test_kit::{
     Mode, Proxy, RedisServer, load::assert_limit_holds, load::outcome, load::until, load::until_decided, shared_cluster,
 };
-use tokio::task::yield_now;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    task::yield_now,
+};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
@@ -516,4 +519,50 @@ async fn a_user_who_may_only_read_a_key_can_read_it() {
     let error = get("other").await.unwrap_err();
     let source = std::error::Error::source(&error).and_then(|source| source.downcast_ref::<RedisError>());
     assert_eq!(source.and_then(RedisError::code), Some("NOPERM"), "{error}");
+}
+
+/// Twemproxy closes the connection on `CLIENT SETINFO`.
+#[tokio::test]
+async fn a_server_that_hangs_up_on_the_name_of_the_library_gets_the_login_and_the_database_without_it() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let connections = Arc::clone(&received);
+    tokio::spawn(async move {
+        while let Ok((mut connection, _)) = listener.accept().await {
+            let number = connections.lock().unwrap().len();
+            connections.lock().unwrap().push(String::new());
+            let connections = Arc::clone(&connections);
+            tokio::spawn(async move {
+                let mut bytes = [0; 4096];
+                while let Ok(length @ 1..) = connection.read(&mut bytes).await {
+                    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                    connections.lock().unwrap()[number] += &text;
+                    if text.contains("SETINFO") {
+                        return;
+                    }
+                    // Each command is an array.
+                    let commands = text.lines().filter(|line| line.starts_with('*')).count();
+                    connection
+                        .write_all("+OK\r\n".repeat(commands).as_bytes())
+                        .await
+                        .unwrap();
+                }
+            });
+        }
+    });
+    let store = RedisStore::builder(format!("redis://limits:password@{address}/2")).connections(1);
+    let store = store.build().unwrap();
+    let somebody = Scope::new("hang-up").partition(&PartitionKey::new("user", "alice"));
+    let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("hour", 5)]).unwrap(), somebody, 1);
+    // `OK` is no reply to a script.
+    let error = store.decide(plan).await.unwrap_err();
+    assert!(!error.to_string().contains("broken pipe"), "{error}");
+    let received = received.lock().unwrap();
+    let last = received.last().unwrap();
+    assert!(received.iter().any(|text| text.contains("SETINFO")), "{received:?}");
+    for part in ["AUTH", "limits", "password", "SELECT", "EVALSHA"] {
+        assert!(last.contains(part), "{part}: {received:?}");
+    }
+    assert!(!last.contains("SETINFO"), "{last}");
 }

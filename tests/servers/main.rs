@@ -24,6 +24,7 @@ mod operators;
 mod order;
 mod panics;
 mod proxy;
+mod redis_proxies;
 mod rejected_uploads;
 mod routers;
 mod secrets;

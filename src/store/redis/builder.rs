@@ -410,7 +410,8 @@ impl RedisStoreBuilder {
     /// not atomic, as in a [cluster](RedisStore#cluster), which does not need this setting.
     ///
     /// Without this setting, the proxy may reject a plan with several partitions, or count its charges on servers where
-    /// later calls do not find them.
+    /// later calls do not find them. With it, [`Limiter::ready`](crate::Limiter::ready) accepts nodes of a cluster and
+    /// proxies that do not support `INFO` and `TIME`.
     #[must_use]
     pub fn one_slot_per_call(mut self, one_slot_per_call: bool) -> Self {
         self.one_slot_per_call = one_slot_per_call;

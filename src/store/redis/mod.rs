@@ -84,7 +84,8 @@ use crate::{
 /// # Proxies
 ///
 /// A proxy that distributes keys among several servers (Envoy, Twemproxy, the proxies of hosted services) needs
-/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call).
+/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call). See [Which
+/// Redis](crate::docs::production#which-redis) for the tested proxies.
 #[derive(Clone)]
 pub struct RedisStore(Arc<Engine>);
 

@@ -103,13 +103,14 @@ impl Engine {
     }
 
     /// Returns the facts of a server, or the reason why `INFO` is not permitted. Redis before version 7 accepts only
-    /// one section per call.
+    /// one section per call, and some proxies close the connection.
     async fn facts(&self, key: &Key) -> Result<Result<ServerFacts, StoreError>, StoreError> {
-        let mut text = String::new();
+        let (mut text, is_behind_proxy) = (String::new(), self.server.topology.is_behind_proxy());
         for section in ["server", "memory", "replication"] {
             match self.query(key, cmd("INFO").arg(section)).await {
                 Ok(info) => text += &from_redis_value::<String>(info).unwrap_or_default(),
                 Err(error) if error.kind() == StoreErrorKind::Failed => return Ok(Err(error)),
+                Err(error) if is_behind_proxy && error.kind() == StoreErrorKind::Unreachable => return Ok(Err(error)),
                 Err(error) => return Err(error),
             }
         }
@@ -135,7 +136,8 @@ impl Engine {
             }
             _ => {}
         }
-        if facts.is_cluster_node && !self.server.topology.has_own_breakers() {
+        let topology = &self.server.topology;
+        if facts.is_cluster_node && !topology.has_own_breakers() && !topology.is_behind_proxy() {
             return unworkable("the server is a node of a cluster; use `RedisStore::cluster`".to_owned());
         }
         Ok(match &*facts.eviction_policy {
@@ -154,6 +156,10 @@ impl Engine {
         for words in COMMANDS {
             let mut words = words.split(' ');
             let name = words.next().unwrap_or_default();
+            // Proxies cannot route a command without a key, and the scripts execute it on the server.
+            if name == "TIME" && self.server.topology.is_behind_proxy() {
+                continue;
+            }
             let mut command = cmd(name);
             for word in words {
                 match word {

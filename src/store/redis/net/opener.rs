@@ -200,22 +200,40 @@ async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection
         // The layer's deadline covers the whole decision; a second timer per call would only add overhead.
         .set_response_timeout(None)
         .set_pipeline_buffer_size(WRITE_QUEUE);
-    let Some(stream) = stream::open(&to, tls).await? else {
-        let connection = Client::open(to)?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        return Ok(OpenConnection {
-            connection,
-            watch: None,
-        });
+    let (mut settings, mut omits_name) = (to.redis_settings().clone(), false);
+    let (wire, connection, driver) = loop {
+        let Some(stream) = stream::open(&to, tls).await? else {
+            let connection = Client::open(to)?
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            return Ok(OpenConnection {
+                connection,
+                watch: None,
+            });
+        };
+        let (stream, wire) = Watched::new(stream);
+        match MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await {
+            Ok((connection, driver)) => break (wire, connection, driver),
+            // Some proxies close the connection on `CLIENT SETINFO`.
+            Err(error) if error.is_connection_dropped() && !settings.skip_set_lib_name() => {
+                (settings, omits_name) = (settings.set_skip_set_lib_name(), true);
+            }
+            Err(error) => return Err(error),
+        }
     };
-    let (stream, wire) = Watched::new(stream);
-    let (connection, driver) = MultiplexedConnection::new_with_config(to.redis_settings(), stream, config).await?;
     let task = tokio::spawn(driver).abort_handle();
-    Ok(OpenConnection {
+    let mut opened = OpenConnection {
         connection,
         watch: Some(Arc::new(Watch { wire, task })),
-    })
+    };
+    if omits_name {
+        // Any reply shows that the server does not hang, even that the user may not send the command.
+        let reply = opened.send(&::redis::cmd("PING")).await;
+        if let Some(error) = reply.err().filter(RedisError::is_connection_dropped) {
+            return Err(error);
+        }
+    }
+    Ok(opened)
 }
 
 /// Removes the user name, which is as confidential as the password. Redis 7 and newer include it in errors; older

@@ -98,6 +98,11 @@ impl Topology {
         }
     }
 
+    /// Returns `true` if the program says that the address leads to a proxy that distributes keys.
+    pub(crate) fn is_behind_proxy(&self) -> bool {
+        matches!(self, Self::Single { one_slot_per_call, .. } if *one_slot_per_call)
+    }
+
     pub(crate) fn has_own_breakers(&self) -> bool {
         matches!(self, Self::Cluster(_))
     }
