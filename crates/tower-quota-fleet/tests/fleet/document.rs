@@ -22,11 +22,7 @@ pub(crate) fn whole() -> RulesDocument {
         "Africa/Cairo",
     );
     let policies = [
-        minute(60)
-            .with_burst_capacity(60)
-            .with_initial_units(0)
-            .with_prefetch(5)
-            .show_partition_key(),
+        minute(60).with_burst_capacity(60).with_prefetch(5).show_partition_key(),
         QuotaPolicy::per_second("strict", 10)
             .with_algorithm(Algorithm::StrictTokenBucket)
             .with_lockout(Duration::from_secs(900))
