@@ -3,10 +3,10 @@
 //!     cargo bench -p tower-quota-tests --bench starved
 //!
 //! Starts a dedicated server, and `LOOPS` (2) processes that only use CPU time. Tasks of this process send requests in
-//! a closed loop for `SECONDS` (5) through the whole layer: one window, three windows, two partitions with three windows
-//! each, and the latter on a cluster of three nodes. A row shows how many requests were decided, how many the store did
-//! not decide, by reason, and the round trip of a `PING` on its own connection, as `redis-cli --latency` measures it.
-//! Users are chosen at random out of 250,000, so that no request is rejected.
+//! a closed loop for `SECONDS` (5) through the whole layer: one window, three windows, two partitions with three
+//! windows each, and the latter on a cluster of three nodes. A row shows how many requests were decided, how many the
+//! store did not decide, by reason, and the round trip of a `PING` on its own connection, as `redis-cli --latency`
+//! measures it. Users are chosen at random out of 250,000, so that no request is rejected.
 //!
 //! At the end, the server is stopped `ROUNDS` (10) times under the load of 512 tasks, until the circuit opens.
 

@@ -199,8 +199,9 @@ pub enum StoreErrorKind {
     /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
     /// The store was not called because too many requests are waiting: more than the store can decide in time, or more
-    /// than [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only responded to other calls
-    /// until the end of the [extended deadline](crate::LimiterBuilder::deadline). Does not open the circuit, because the server may be healthy.
+    /// than [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only responded to other
+    /// calls until the end of the [extended deadline](crate::LimiterBuilder::deadline). Does not open the circuit,
+    /// because the server may be healthy.
     Overloaded,
     /// The store responded, but without a decision, for example because of a script error or a missing permission. Does
     /// not open the circuit, because the next call may succeed.

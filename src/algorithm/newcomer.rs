@@ -2,8 +2,8 @@
 //!
 //! A caller is new if nothing of its bucket is used and its *known time* has passed. The known time restarts whenever
 //! the level is written, and lasts longer than any wait for the policies of the same partition: a caller that was told
-//! when its bucket is full must find it full. Like a lockout, the known time is stored as a bucket of microseconds, so that instances can carry
-//! it even if their rules do not contain the setting or their version does not support it.
+//! when its bucket is full must find it full. Like a lockout, the known time is stored as a bucket of microseconds, so
+//! that instances can carry it even if their rules do not contain the setting or their version does not support it.
 
 use super::{Bucket, Counter, EXACT, Lockout, State, Times};
 

@@ -24,8 +24,8 @@ pub(crate) struct PartitionState {
     at: Timestamp,
     /// The birth of the numeric states; see [`Moment::birth`].
     birth: u32,
-    /// The policies of the last charge. `states` has one state per policy, then one per lockout, and then one per policy
-    /// with initial units.
+    /// The policies of the last charge. `states` has one state per policy, then one per lockout, and then one per
+    /// policy with initial units.
     policies: Arc<[Policy]>,
     states: SmallVec<[State; 3]>,
     /// States of policies that the last charge did not have.

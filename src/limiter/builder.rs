@@ -150,8 +150,8 @@ impl LimiterBuilder {
     ///
     /// If a Redis server has replied to other calls within this time, the machine or the server is overloaded, and a
     /// decision waits longer, so that limits apply under load: up to five deadlines, and for the time for which this
-    /// process did not run, but at most 1 s beyond the deadline. The time for which the server is silent does not include
-    /// the time for which this process did not run. See [`Store::silence`](crate::Store::silence).
+    /// process did not run, but at most 1 s beyond the deadline. The time for which the server is silent does not
+    /// include the time for which this process did not run. See [`Store::silence`](crate::Store::silence).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.config.deadline = deadline;
         self

@@ -108,12 +108,13 @@ impl CallerQuotas {
     /// Sets the day on which the caller's months begin, from 1 to 31, such as its billing day.
     ///
     /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month) and [caller
-    /// quotas](crate::QuotaPolicy::with_caller_quotas). A month without that day begins on its last day. A day outside the range is replaced by the nearest one.
+    /// quotas](crate::QuotaPolicy::with_caller_quotas). A month without that day begins on its last day. A day outside
+    /// the range is replaced by the nearest one.
     ///
-    /// When the day changes, used units count until the month in which the first of them was used ends, by the old or by
-    /// the new day, whichever is earlier. Therefore, a renewal that fields or decisions have announced is kept, and days
-    /// that alternate, even on different instances, open at most one quota per date. A caller that can choose its day
-    /// freely could open one on every date, so limit how often the day can change.
+    /// When the day changes, used units count until the month in which the first of them was used ends, by the old or
+    /// by the new day, whichever is earlier. Therefore, a renewal that fields or decisions have announced is kept, and
+    /// days that alternate, even on different instances, open at most one quota per date. A caller that can choose its
+    /// day freely could open one on every date, so limit how often the day can change.
     ///
     /// ```
     /// use std::time::Duration;

@@ -90,10 +90,10 @@ use crate::fields::ExtensionValue;
 /// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required, as is
 /// either `window_seconds` or `calendar` (such as
 /// `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`), unless `unit` is `"concurrent_requests"`.
-/// The optional fields are `burst_capacity`, `initial_units`, `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`,
-/// `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`, or a [custom
-/// unit](Self::with_unit)), `key`, `caller_quotas` (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`,
-/// `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// The optional fields are `burst_capacity`, `initial_units`, `algorithm` (such as `"fixed_window"`), `unit`
+/// (`"requests"`, `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`, or
+/// a [custom unit](Self::with_unit)), `key`, `caller_quotas` (such as `[10, 10000]`), `overage_percent`,
+/// `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -278,9 +278,9 @@ impl QuotaPolicy {
     /// A caller is new if the store has no state of it. The state is kept for one hour longer than any wait that the
     /// policies with the same key can cause, so that an announced wait or
     /// [`full_after`](crate::Allowance::full_after) remains correct for at least an hour; afterwards, the caller is new
-    /// again. Only a wait of several hours for a policy with another key can outlast the state. A caller is also new after a [reset](crate::Caller::reset), after the
-    /// store has lost or evicted its state, and in a fallback store. A [peek](crate::Store::peek) shows the initial
-    /// units, but does not start the refill. A refund does not raise them.
+    /// again. Only a wait of several hours for a policy with another key can outlast the state. A caller is also new
+    /// after a [reset](crate::Caller::reset), after the store has lost or evicted its state, and in a fallback store. A
+    /// [peek](crate::Store::peek) shows the initial units, but does not start the refill. A refund does not raise them.
     ///
     /// Stored units take precedence over this setting. Instances with different values can therefore share a store: the
     /// first one that charges a new caller determines its units. When the setting is introduced, callers whose buckets
@@ -469,7 +469,8 @@ impl QuotaPolicy {
     /// # Security
     ///
     /// **A client that can exhaust another caller's quota can lock that caller out.** The account named in a login is
-    /// only a claim. Limit by address *and* account, never by the account alone, as in the [guide](crate::guide::login).
+    /// only a claim. Limit by address *and* account, never by the account alone, as in the
+    /// [guide](crate::guide::login).
     #[must_use]
     pub const fn with_lockout(mut self, time: Duration) -> Self {
         self.lockout = Some(time);

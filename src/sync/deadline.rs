@@ -54,10 +54,10 @@ pub(crate) fn longest_wait(deadline: Duration) -> Duration {
 
 /// Returns the result of a call if it completes by the deadline.
 ///
-/// The deadline is extended while the store replies to other calls, because then the machine or the server is overloaded,
-/// and without the extension requests would pass uncounted under exactly the load that limits protect against. `silence`
-/// reads the replies that have arrived, and returns for how long the store has been silent. The call fails if the store
-/// is silent for as long as the deadline, or at the end of the extension.
+/// The deadline is extended while the store replies to other calls, because then the machine or the server is
+/// overloaded, and without the extension requests would pass uncounted under exactly the load that limits protect
+/// against. `silence` reads the replies that have arrived, and returns for how long the store has been silent. The call
+/// fails if the store is silent for as long as the deadline, or at the end of the extension.
 pub(crate) async fn within<T, S: Future<Output = Option<Duration>>>(
     deadline: Instant,
     call: impl Future<Output = T>,

@@ -126,14 +126,14 @@ impl RedisStore {
 
     /// Creates a builder for a store on the connections of a pool that the program already has.
     ///
-    /// The store clones a connection out of the pool for each of its [`connections`](RedisStoreBuilder::connections) (2),
-    /// and another one when it loses a connection, but never for a decision. The connections are multiplexed, so the
-    /// program can use them at the same time, except for commands that block or change the state of a connection. The
-    /// pool must lead to a single server, or to a proxy.
+    /// The store clones a connection out of the pool for each of its [`connections`](RedisStoreBuilder::connections)
+    /// (2), and another one when it loses a connection, but never for a decision. The connections are multiplexed, so
+    /// the program can use them at the same time, except for commands that block or change the state of a connection.
+    /// The pool must lead to a single server, or to a proxy.
     ///
     /// The store's own connections ([`new`](Self::new)) are safer. They notice immediately when the server closes them,
-    /// send unsent calls again, extend deadlines [under load](crate::LimiterBuilder::deadline), and decisions on them do
-    /// not wait for replies to commands of the program.
+    /// send unsent calls again, extend deadlines [under load](crate::LimiterBuilder::deadline), and decisions on them
+    /// do not wait for replies to commands of the program.
     ///
     /// ```no_run
     /// use tower_quota::redis::{RedisConnectionManager, bb8};

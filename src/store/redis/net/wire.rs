@@ -113,8 +113,8 @@ impl Wire {
 const HANDS: usize = 2;
 
 /// Waits until all data received until now has been read. Returns the longest silence of a connection with unanswered
-/// calls. If there are none, returns the time since the last read. The time for which this process did not read or write
-/// is not part of the silence.
+/// calls. If there are none, returns the time since the last read. The time for which this process did not read or
+/// write is not part of the silence.
 pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
     PROCESS_TIME.keep_running();
     for _ in 0..HANDS {

@@ -12,8 +12,8 @@ use crate::{
     policy::Policy,
 };
 
-/// Returns the number of charges of one partition, including lockouts and first levels. Layers have at most 16 policies, and no other
-/// plan needs more than 255 charges.
+/// Returns the number of charges of one partition, including lockouts and first levels. Layers have at most 16
+/// policies, and no other plan needs more than 255 charges.
 pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
     let charges = part.policies().iter().map(algorithms::size);
     u8::try_from(charges.sum::<usize>()).unwrap_or(u8::MAX)

@@ -29,8 +29,8 @@
 -- Returns doubles: the server's time, and for each partition the difference between its time and the server's time, its
 -- birth, and the previous usage of each policy, followed by the remaining time of its lockout. These are the readings
 -- of src/algorithm. The usage of a bucket that was written with other parameters is sent as -1 - usage; the end of the
--- reply then contains its level, weight and drain, and the drain is negative if a rejection keeps it. The reply begins with the first half of the call number and ends with the second, to detect lost
--- bytes and replies to other calls.
+-- reply then contains its level, weight and drain, and the drain is negative if a rejection keeps it. The reply begins
+-- with the first half of the call number and ends with the second, to detect lost bytes and replies to other calls.
 --
 -- The time of a partition is frozen while the server's time is behind it by a few seconds at most, so that a clock step
 -- does not grant quota twice. Values from further in the future are treated as written now.
@@ -54,8 +54,8 @@
 -- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. The script defines no functions,
 -- because creating them in each call would take as long as the rest of the script.
 --
--- The scripts also run with Lua 5.4, whose integers wrap at 2^63, in place of doubles that become inexact. Constants such
--- as `1000000.0` turn integers into doubles before they are multiplied.
+-- The scripts also run with Lua 5.4, whose integers wrap at 2^63, in place of doubles that become inexact. Constants
+-- such as `1000000.0` turn integers into doubles before they are multiplied.
 local read, pack, sub, ceil, unpack = struct.unpack, struct.pack, string.sub, math.ceil, table.unpack or unpack
 local CHARGE, NUMBER_SIZE, NARROW_MAX = 47, 8, 4294967295
 local charges, lease, receipt, clock, part_sizes, plans = unpack(ARGV)
