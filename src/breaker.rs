@@ -15,6 +15,15 @@ use crate::{
     sync::{mutex::Mutex, random},
 };
 
+/// The failovers of which the process has heard.
+static FAILOVERS: AtomicU32 = AtomicU32::new(0);
+
+/// Lets open circuits admit a probe call at once, because there is another primary.
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "reported by sentinels"))]
+pub(crate) fn failed_over() {
+    FAILOVERS.fetch_add(1, Ordering::Relaxed);
+}
+
 pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
     /// The circuit opened because of this error.
     fn opened(&self, error: &StoreError);
@@ -47,6 +56,8 @@ struct Circuit {
     /// Calls rejected while the circuit was open.
     rejected: AtomicU64,
     trial: Mutex<Trial>,
+    /// Shared by all circuits, except in tests.
+    failovers: &'static AtomicU32,
     clock: Clock,
     log: Arc<dyn CircuitTelemetry>,
 }
@@ -89,6 +100,8 @@ struct Trial {
     is_running: bool,
     /// While a probe is running, no other probe starts before this time.
     ends: Timestamp,
+    /// The failovers before the last probe, or before the circuit opened.
+    failovers: u32,
 }
 
 #[derive(Debug)]
@@ -117,6 +130,10 @@ impl Breaker {
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
+        Self::of(&FAILOVERS, clock, log)
+    }
+
+    fn of(failovers: &'static AtomicU32, clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
         Self(Arc::new(Circuit {
             is_open: AtomicBool::new(false),
             failures: AtomicU32::new(0),
@@ -125,6 +142,7 @@ impl Breaker {
             openings: AtomicU32::new(0),
             rejected: AtomicU64::new(0),
             trial: Mutex::default(),
+            failovers,
             clock,
             log,
         }))
@@ -145,13 +163,15 @@ impl Breaker {
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
         }
-        let now = circuit.clock.now();
-        if now < if trial.is_running { trial.ends } else { trial.at } {
+        let (now, failovers) = (circuit.clock.now(), circuit.failovers.load(Ordering::Relaxed));
+        let is_too_early = now < if trial.is_running { trial.ends } else { trial.at };
+        if is_too_early && failovers == trial.failovers {
             circuit.rejected.fetch_add(1, Ordering::Relaxed);
             return Admission::Rejected;
         }
         trial.is_running = true;
         trial.ends = now.saturating_add(Self::LONGEST_TRIAL);
+        trial.failovers = failovers;
         Admission::HalfOpen(TrialGuard(Arc::clone(circuit)))
     }
 
@@ -251,6 +271,7 @@ impl Circuit {
             let now = self.clock.now();
             trial.at = now.saturating_add(jittered(trial.pause));
             trial.opened = Some((now, error.clone()));
+            trial.failovers = self.failovers.load(Ordering::Relaxed);
             self.openings.fetch_add(1, Ordering::Relaxed);
             self.is_open.store(true, Ordering::Release);
             self.log.opened(error);
@@ -500,6 +521,25 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
         breaker.record(trial, None);
         assert!(matches!(breaker.admit(), Admission::Closed { .. }));
+    }
+
+    #[test]
+    fn a_failover_lets_one_call_try_at_once_although_another_one_may_hang() {
+        let failovers: &'static AtomicU32 = Box::leak(Box::default());
+        let breaker = Breaker::of(failovers, Clock::manual(Timestamp::from_micros(0)), Arc::new(Silent));
+        failovers.fetch_add(1, Ordering::Relaxed);
+        for _ in 0..Breaker::FAILURES {
+            breaker.record(breaker.admit(), Some(&failure()));
+        }
+        for _ in 0..2 {
+            assert!(matches!(breaker.admit(), Admission::Rejected));
+            failovers.fetch_add(1, Ordering::Relaxed);
+            let Admission::HalfOpen(trial) = breaker.admit() else {
+                panic!("there was a failover");
+            };
+            std::mem::forget(trial);
+        }
+        assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
     #[test]

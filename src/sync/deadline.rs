@@ -84,12 +84,12 @@ async fn extended<T, S: Future<Output = Option<Duration>>>(
         // The time for which this process did not run does not count.
         end = longest.min(end + wake.elapsed());
         let silence = async {
-            let silence = timeout_at(longest, silence()).await;
+            let silence = timeout_at(longest, silence()).await.unwrap_or_default()?;
             // A reply that was read is handed on.
             for _ in 0..HANDS {
                 yield_now().await;
             }
-            silence.unwrap_or_default()
+            Some(silence)
         };
         let silence = match unless(&mut call, silence).await {
             Ok(result) => return Ok(result),

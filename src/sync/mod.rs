@@ -4,8 +4,6 @@ pub(crate) mod bounded_map;
 pub(crate) mod deadline;
 pub(crate) mod mutex;
 pub(crate) mod per_thread;
-#[cfg(feature = "redis")]
-pub(crate) mod process_time;
 pub(crate) mod random;
 pub(crate) mod ready;
 pub(crate) mod sharded;

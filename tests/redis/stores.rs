@@ -38,7 +38,8 @@ impl Bench {
     }
 
     fn pooled(scope: &'static str) -> Self {
-        Self::on(scope, RedisStore::from_pool(crate::pool()))
+        // The same server has the scope of the other store.
+        Self::on(scope, RedisStore::from_pool(crate::pool()).key_prefix("pooled:"))
     }
 
     fn cluster(scope: &'static str) -> Self {

@@ -9,7 +9,7 @@ use std::{
 use super::{
     engine::{Engine, Job},
     keyspace::{Key, Keys},
-    net::{Lane, Route},
+    net::{Lane, PROCESS_TIME, Route},
     script::{self, Call, SentOn},
     shared_calls::shared_answer,
 };
@@ -17,7 +17,6 @@ use crate::{
     decision::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     error::StoreError,
     lease::LeaseId,
-    sync::process_time::PROCESS_TIME,
 };
 
 impl Engine {

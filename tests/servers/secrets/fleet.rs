@@ -124,7 +124,7 @@ async fn an_instance_of_a_fleet_and_its_reports_show_no_secret() {
     may(&server, &["~*", "+@all", "-mget", "-get", "-eval", "-evalsha"]);
     until("nothing is read", async || follower.status().failure().is_some()).await;
     assert_hidden(&secrets(), "an instance without permissions", shown_of(&follower));
-    watch.assert_logged(&["to run the 'mget' command", "to run the 'get' command"]);
+    watch.assert_logged(&["missing permission", "to run the 'eval' command"]);
     watch.assert_hidden(&secrets());
 }
 

@@ -10,6 +10,7 @@ mod generation;
 mod loading;
 mod opener;
 mod pool;
+mod process_time;
 mod refill;
 mod sentinel;
 mod stream;
@@ -22,6 +23,7 @@ pub(super) use self::{
     connection::{SharedConnection, Unanswered, code, store_error},
     opener::{Connect, Opener, Prepare, config_error, connection_info},
     pool::{Endpoint, Lane, Pool},
+    process_time::PROCESS_TIME,
     sentinel::Sentinels,
     stream::TlsSettings,
     topology::{Route, Topology},

@@ -20,7 +20,7 @@ use super::{
     pool::{Endpoint, PoolState},
     sentinel::Sentinels,
 };
-use crate::breaker::jittered;
+use crate::breaker::{self, jittered};
 
 /// Between two subscriptions to a sentinel.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -44,6 +44,7 @@ impl PoolState {
 
     fn heard(&self, named: &Named, heard: Heard) {
         if self.manager.generations.end_before(named, heard) {
+            breaker::failed_over();
             self.refill(Duration::ZERO);
         }
     }

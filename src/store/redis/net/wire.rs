@@ -18,10 +18,10 @@ use tokio::{
     task::yield_now,
 };
 
-use super::stream::Stream;
+use super::{process_time::PROCESS_TIME, stream::Stream};
 use crate::{
     clock::{Clock, Timestamp},
-    sync::{mutex::Mutex, process_time::PROCESS_TIME},
+    sync::mutex::Mutex,
 };
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;
