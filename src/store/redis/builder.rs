@@ -548,6 +548,7 @@ impl RedisStoreBuilder {
             prepare: self.prepare.clone(),
             connect: self.connect.clone(),
             tls: self.tls.clone(),
+            name: Arc::default(),
         };
         let endpoint = match &self.servers {
             Servers::Single => Endpoint::Address(Box::new(connection_info(&self.urls[0])?)),

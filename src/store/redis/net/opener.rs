@@ -3,7 +3,10 @@
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU8, AtomicU32, Ordering},
+    },
     task::Poll,
     time::Duration,
 };
@@ -111,12 +114,45 @@ impl Subscription {
     }
 }
 
+/// Whether connections report the name of the library. Some proxies close a connection on that command, `CLIENT SETINFO`.
+#[derive(Default)]
+pub(crate) struct LibraryName {
+    /// As in a connection that was opened: omitted or not. 0 means unknown.
+    known: AtomicU8,
+    /// The connections that have ended while they were opened. Until something is known, every other one omits the name.
+    ended: AtomicU32,
+}
+
+impl LibraryName {
+    const REPORTED: u8 = 1;
+    const OMITTED: u8 = 2;
+
+    fn is_omitted(&self) -> bool {
+        match self.known.load(Ordering::Relaxed) {
+            0 => self.ended.load(Ordering::Relaxed) % 2 == 1,
+            known => known == Self::OMITTED,
+        }
+    }
+
+    fn opened(&self, is_omitted: bool) {
+        let known = if is_omitted { Self::OMITTED } else { Self::REPORTED };
+        self.known.store(known, Ordering::Relaxed);
+    }
+
+    /// Returns `true` for the first connection that has ended, so that only one is opened again at once: a server that
+    /// rejects connections must not get twice as many.
+    fn ended(&self) -> bool {
+        self.known.load(Ordering::Relaxed) == 0 && self.ended.fetch_add(1, Ordering::Relaxed) == 0
+    }
+}
+
 #[derive(Clone)]
 pub(crate) struct Opener {
     pub(crate) timeout: Duration,
     pub(crate) prepare: Option<Prepare>,
     pub(crate) connect: Option<Connect>,
     pub(crate) tls: TlsSettings,
+    pub(crate) name: Arc<LibraryName>,
 }
 
 impl Opener {
@@ -140,7 +176,7 @@ impl Opener {
     /// Opens a connection without the custom functions.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "connection attempt timed out").into());
-        let opening = first_of_two(to, &self.tls, self.timeout / 4);
+        let opening = self.first_of_two(to);
         let opened = timeout(self.timeout, opening).await.unwrap_or_else(too_late);
         opened.map_err(without_user)
     }
@@ -165,6 +201,67 @@ impl Opener {
             .map_err(without_user)
     }
 
+    /// Starts a second attempt after a quarter of the timeout, and returns the result of the first attempt that
+    /// completes. Otherwise, a packet lost while connecting would cost the whole timeout.
+    async fn first_of_two(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
+        let mut first = pin!(self.watched(to.clone()));
+        if let Ok(ended) = timeout(self.timeout / 4, &mut first).await {
+            return ended;
+        }
+        let mut second = pin!(self.watched(to));
+        poll_fn(|cx| match first.as_mut().poll(cx) {
+            Poll::Pending => second.as_mut().poll(cx),
+            ended => ended,
+        })
+        .await
+    }
+
+    async fn watched(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
+        let is_omitted = self.name.is_omitted();
+        match self.opened(&to, is_omitted).await {
+            Err(error) if error.is_connection_dropped() && self.name.ended() => self.opened(&to, true).await,
+            opened => opened,
+        }
+    }
+
+    async fn opened(&self, to: &ConnectionInfo, omits_name: bool) -> Result<OpenConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            // The layer's deadline covers the whole decision; a second timer per call would only add overhead.
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(WRITE_QUEUE);
+        let Some(stream) = stream::open(to, &self.tls).await? else {
+            let connection = Client::open(to.clone())?
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?;
+            return Ok(OpenConnection {
+                connection,
+                watch: None,
+            });
+        };
+        let (stream, wire) = Watched::new(stream);
+        let settings = to.redis_settings().clone();
+        let settings = if omits_name {
+            settings.set_skip_set_lib_name()
+        } else {
+            settings
+        };
+        let (connection, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+        let task = tokio::spawn(driver).abort_handle();
+        let mut opened = OpenConnection {
+            connection,
+            watch: Some(Arc::new(Watch { wire, task })),
+        };
+        if omits_name {
+            // Any reply shows that the server does not hang, even that the user may not send the command.
+            let reply = opened.send(&::redis::cmd("PING")).await;
+            if let Some(error) = reply.err().filter(RedisError::is_connection_dropped) {
+                return Err(error);
+            }
+        }
+        self.name.opened(omits_name);
+        Ok(opened)
+    }
+
     /// Calls a custom function in a separate task: a panic in the pool's task would leave the attempt pending forever.
     async fn by_program<T: Send + 'static>(
         &self,
@@ -178,62 +275,6 @@ impl Opener {
             Err(_) => Err((ErrorKind::Io, "the custom connect function timed out").into()),
         }
     }
-}
-
-/// Starts a second attempt after `pause`, and returns the result of the first attempt that completes. Otherwise, a
-/// packet lost while connecting would cost the whole timeout.
-async fn first_of_two(to: ConnectionInfo, tls: &TlsSettings, pause: Duration) -> Result<OpenConnection, RedisError> {
-    let mut first = pin!(watched(to.clone(), tls));
-    if let Ok(ended) = timeout(pause, &mut first).await {
-        return ended;
-    }
-    let mut second = pin!(watched(to, tls));
-    poll_fn(|cx| match first.as_mut().poll(cx) {
-        Poll::Pending => second.as_mut().poll(cx),
-        ended => ended,
-    })
-    .await
-}
-
-async fn watched(to: ConnectionInfo, tls: &TlsSettings) -> Result<OpenConnection, RedisError> {
-    let config = AsyncConnectionConfig::new()
-        // The layer's deadline covers the whole decision; a second timer per call would only add overhead.
-        .set_response_timeout(None)
-        .set_pipeline_buffer_size(WRITE_QUEUE);
-    let (mut settings, mut omits_name) = (to.redis_settings().clone(), false);
-    let (wire, connection, driver) = loop {
-        let Some(stream) = stream::open(&to, tls).await? else {
-            let connection = Client::open(to)?
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?;
-            return Ok(OpenConnection {
-                connection,
-                watch: None,
-            });
-        };
-        let (stream, wire) = Watched::new(stream);
-        match MultiplexedConnection::new_with_config(&settings, stream, config.clone()).await {
-            Ok((connection, driver)) => break (wire, connection, driver),
-            // Some proxies close the connection on `CLIENT SETINFO`.
-            Err(error) if error.is_connection_dropped() && !settings.skip_set_lib_name() => {
-                (settings, omits_name) = (settings.set_skip_set_lib_name(), true);
-            }
-            Err(error) => return Err(error),
-        }
-    };
-    let task = tokio::spawn(driver).abort_handle();
-    let mut opened = OpenConnection {
-        connection,
-        watch: Some(Arc::new(Watch { wire, task })),
-    };
-    if omits_name {
-        // Any reply shows that the server does not hang, even that the user may not send the command.
-        let reply = opened.send(&::redis::cmd("PING")).await;
-        if let Some(error) = reply.err().filter(RedisError::is_connection_dropped) {
-            return Err(error);
-        }
-    }
-    Ok(opened)
 }
 
 /// Removes the user name, which is as confidential as the password. Redis 7 and newer include it in errors; older
@@ -427,5 +468,25 @@ mod tests {
         let error = error_of("rediss://127.0.0.1/");
         assert!(error.contains("TLS"), "{error}");
         assert!(HAS_TLS || error.contains("`redis-rustls`"), "{error}");
+    }
+
+    #[test]
+    fn connections_that_end_alternate_until_one_is_opened_and_only_the_first_is_opened_again_at_once() {
+        let name = LibraryName::default();
+        assert!(!name.is_omitted());
+        assert!(name.ended());
+        for _ in 0..3 {
+            assert!(name.is_omitted());
+            assert!(!name.ended());
+            assert!(!name.is_omitted());
+            assert!(!name.ended());
+        }
+        for is_omitted in [true, false] {
+            name.opened(is_omitted);
+            for _ in 0..3 {
+                assert_eq!(name.is_omitted(), is_omitted);
+                assert!(!name.ended());
+            }
+        }
     }
 }
