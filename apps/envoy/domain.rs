@@ -27,7 +27,7 @@ struct Tier {
     ignored_refund: Once,
 }
 
-/// What a request asks for.
+/// The checks, reports and refunds of a request.
 #[derive(Default)]
 pub(crate) struct Work {
     /// The partition of each descriptor, or `None` for a descriptor without limits.

@@ -25,7 +25,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 pub(crate) struct RateLimits {
     pub(crate) domains: BTreeMap<String, Domain>,
     pub(crate) mode: FailureMode,
-    /// Of reports and refunds, to which no failure mode applies.
+    /// The deadline of reports and refunds. Checks use the deadline of the limiter and its failure mode.
     pub(crate) deadline: Duration,
 }
 

@@ -276,7 +276,7 @@ impl Streams<'_> {
         self.server.send(request).await.unwrap()
     }
 
-    /// Returns `true` if the stream begins. `hits` are those of the check, which the filter omits by default.
+    /// Sends the check before a stream, and returns `true` if it passes. By default, the filter sends no `hits`.
     async fn begin(&self, hits: Option<u64>) -> bool {
         self.send(hits).await.overall_code() == Code::Ok
     }

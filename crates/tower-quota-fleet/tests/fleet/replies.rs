@@ -1,4 +1,4 @@
-//! Replies that a faulty proxy loses, doubles or swaps: nobody gets what belongs to another call.
+//! A faulty proxy loses, doubles or swaps replies, and no call receives the reply to another one.
 
 #![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
 

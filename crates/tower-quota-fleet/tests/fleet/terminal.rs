@@ -422,7 +422,7 @@ async fn a_publication_after_a_loss_of_the_reports_waits_for_the_instances() {
     all.lose(&["FLUSHALL"]);
     all.types("publish 60.json --yes", "instances: 2\n  2 run version 1\n")
         .await;
-    // The reports of a server that was away for a while are too old.
+    // If a server was unavailable for a while, its reports have expired.
     assert_eq!(
         all.server.command(&["DEL", "rules:{quota:lost-reports}:instances"]),
         "1"

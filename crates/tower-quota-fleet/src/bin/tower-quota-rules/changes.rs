@@ -93,7 +93,8 @@ async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<u
     reports_before(options).await
 }
 
-/// Returns the number of reports to wait for: the full time if there are none, because Redis may have just lost them.
+/// Returns the number of reports to wait for. If there are none, Redis may have just lost them, so the wait takes its
+/// full time.
 async fn reports_before(options: &Options) -> Result<usize, Failure> {
     let reports = Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len());
     Ok(if reports == 0 { usize::MAX } else { reports })
