@@ -38,6 +38,8 @@ struct Failover {
     slowest: f64,
     /// When the first sentinel named the new primary.
     named: f64,
+    /// From then to the first request after which all were decided.
+    beyond: f64,
     /// From the first undecided request to the first one after which all were decided.
     gap: f64,
     undecided: f64,
@@ -56,6 +58,7 @@ pub(super) fn print(runtime: &Runtime) {
         "first decided",
         "slowest",
         "named",
+        "beyond",
         "undecided for",
         "undecided",
     ];
@@ -80,11 +83,12 @@ pub(super) fn print(runtime: &Runtime) {
             let text = format!("{:.1} ({:.1})", values.median(), values.most());
             format!(" {text:>14}")
         };
-        let values: [fn(&Failover) -> f64; 6] = [
+        let values: [fn(&Failover) -> f64; 7] = [
             |failover| failover.first,
             |failover| failover.first_decided,
             |failover| failover.slowest,
             |failover| failover.named,
+            |failover| failover.beyond,
             |failover| failover.gap,
             |failover| failover.undecided,
         ];
@@ -167,6 +171,7 @@ fn evaluate(mut sent: Vec<Sent>, start: Instant, named: Duration) -> Failover {
         first_decided: sent[decided].millis,
         slowest: sent.iter().map(|sent| sent.millis).fold(0.0, f64::max),
         named: named.as_secs_f64() * 1e3,
+        beyond: sent[decided].at.saturating_duration_since(start + named).as_secs_f64() * 1e3,
         gap: (sent[decided].at - sent[first].at).as_secs_f64() * 1e3,
         undecided: sent.iter().filter(|sent| is_undecided(sent)).count() as f64,
     }
