@@ -64,7 +64,11 @@ export function axes({ context, width, height }, colours, rows, columns) {
     context.textAlign = "right";
     context.fillText(text, LEFT - 5, y + 4);
   }
-  for (const [part, text] of columns) {
+  // Labels that would overlap are left out; the last one stays.
+  const widest = Math.max(...columns.map(([, text]) => context.measureText(text).width)) + 8;
+  const every = Math.ceil((widest * (columns.length - 1)) / (width - LEFT));
+  for (const [index, [part, text]] of columns.entries()) {
+    if ((columns.length - 1 - index) % every !== 0) continue;
     context.textAlign = part === 1 ? "right" : part === 0 ? "left" : "center";
     context.fillText(text, LEFT + (width - LEFT) * part, height - 4);
   }

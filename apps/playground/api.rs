@@ -93,9 +93,7 @@ async fn send(State(playground): State<Playground>, Json(value): Json<Value>) ->
     if count > MAX_AT_ONCE {
         return Err(format!("count: {count}; at once there may be {MAX_AT_ONCE}").into());
     }
-    for caller in callers.iter().cycle().take(count as usize) {
-        playground.load.send(caller.clone());
-    }
+    playground.load.send(callers.iter().cycle().take(count as usize).cloned());
     Ok(Json(Value::Null))
 }
 

@@ -36,10 +36,12 @@ pub(crate) struct Load {
     broken: AtomicU64,
 }
 
-/// The answered request of a caller with the highest number.
+/// The answered request of a caller with the highest number. Of requests sent at once, which have the same number, a
+/// rejected one, because the limiter may decide them in any order.
 #[derive(Debug)]
 struct Last {
     number: u64,
+    is_rejected: bool,
     /// `None` after it was sent to the pages.
     exchange: Option<Exchange>,
 }
@@ -96,15 +98,21 @@ impl Load {
             while due >= 1.0 {
                 due -= 1.0;
                 turn = turn.wrapping_add(1);
-                self.send(order.callers[turn % order.callers.len()].clone());
+                self.send([order.callers[turn % order.callers.len()].clone()]);
             }
         }
     }
 
-    /// Does not wait for the response.
-    pub(crate) fn send(self: &Arc<Self>, caller: String) {
-        let load = Arc::clone(self);
+    /// Sends requests of these callers at once, and does not wait for the responses.
+    pub(crate) fn send(self: &Arc<Self>, callers: impl IntoIterator<Item = String>) {
         let number = self.numbered.fetch_add(1, Relaxed);
+        for caller in callers {
+            self.send_one(caller, number);
+        }
+    }
+
+    fn send_one(self: &Arc<Self>, caller: String, number: u64) {
+        let load = Arc::clone(self);
         tokio::spawn(async move {
             let count = match load.client.send(&caller).await {
                 Some(Ok(exchange)) => {
@@ -118,12 +126,15 @@ impl Load {
         });
     }
 
-    /// Drops the exchange if a later request of the caller was answered earlier.
+    /// Drops the exchange if a later request of the caller was answered earlier, or one of the same number is rejected.
     fn keep(&self, caller: String, number: u64, exchange: Exchange) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.get(&caller).is_none_or(|last| last.number < number) {
+        let is_rejected = exchange.response.starts_with("HTTP/1.1 429");
+        let is_later = |last: &Last| (last.number, last.is_rejected) <= (number, is_rejected);
+        if last.get(&caller).is_none_or(is_later) {
             let exchange = Some(exchange);
-            last.insert(caller, Last { number, exchange });
+            let last_one = Last { number, is_rejected, exchange };
+            last.insert(caller, last_one);
         }
     }
 

@@ -225,7 +225,7 @@ fn what_happens_without_the_store_is_the_failure_mode() {
     let mut visit = Visit::start();
     let page = &mut visit.page;
     page.click("#away");
-    page.wait_for_text("#away", "Bring the store back");
+    page.wait_for_text("#away", "End the outage");
     page.wait_for_text("#store-note", "fails open");
     page.wait_for_text("#meters", "unknown");
     page.click("#ten");
@@ -241,7 +241,7 @@ fn what_happens_without_the_store_is_the_failure_mode() {
     page.wait_for_text(METER, "0 of 5 left");
     page.screenshot("outage");
     page.click("#away");
-    page.wait_for_text("#away", "Take the store away");
+    page.wait_for_text("#away", "Simulate an outage");
     page.wait_for_text(METER, "5 of 5 left");
     visit.end();
 }
@@ -342,24 +342,17 @@ fn a_narrow_window_needs_no_sideways_scrolling() {
 }
 
 #[test]
-fn the_page_says_what_to_click_and_an_example_moves_until_then() {
+fn the_page_says_what_to_click_and_shows_a_rejection_of_requests_sent_at_once() {
     let mut visit = Visit::start();
     let page = &mut visit.page;
     assert!(page.text("header p").starts_with("Click "));
     assert_eq!(page.text("header strong"), page.text("#ten"));
-    let moves = "document.getAnimations().some(({ animationName }) => animationName === 'example')";
-    page.wait_for(moves);
     page.screenshot("start");
-    page.prefer("prefers-reduced-motion", "reduce");
-    page.wait_for(&format!("!{moves}"));
-    page.prefer("prefers-reduced-motion", "no-preference");
-    page.wait_for(moves);
-    // The example sends no request.
     let legend = page.text("#legend");
     assert!(legend.starts_with("0 passed"), "{legend}");
     page.click("#ten");
-    page.wait_for("document.querySelector('#example').hidden");
-    assert_eq!(page.eval(moves), false);
+    page.wait_for_text("#legend", "5 rejected");
+    page.wait_for_text("#response", "HTTP/1.1 429 Too Many Requests");
     visit.end();
 }
 
@@ -375,6 +368,11 @@ fn a_laptop_shows_the_response_beside_the_traffic() {
     let cut = page.eval("document.querySelector('.wide').scrollWidth - document.querySelector('.wide').clientWidth");
     assert_eq!(cut, 0);
     page.screenshot("laptop");
+    page.resize(1_366, 768);
+    let program = "document.querySelector('#program')";
+    page.wait_for(&format!(
+        "innerWidth === 1366 && {program}.scrollWidth <= {program}.clientWidth"
+    ));
     // The narrowest window with three columns.
     for width in [1_169, 1_280] {
         page.resize(width, 720);
@@ -388,13 +386,13 @@ fn a_laptop_shows_the_response_beside_the_traffic() {
 }
 
 #[test]
-fn a_phone_shows_the_traffic_the_response_and_then_the_settings() {
+fn a_phone_folds_the_settings_above_the_traffic_and_cuts_no_column() {
     let mut visit = Visit::with(390, 844);
     let page = &mut visit.page;
     page.click("#one");
     page.wait_for_text("#response", "200 OK");
     let tops = page
-        .eval("['traffic', 'response', 'setup'].map((id) => document.getElementById(id).getBoundingClientRect().top)");
+        .eval("['limits', 'traffic', 'response'].map((id) => document.getElementById(id).getBoundingClientRect().top)");
     let tops: Vec<_> = tops
         .as_array()
         .unwrap()
@@ -402,12 +400,19 @@ fn a_phone_shows_the_traffic_the_response_and_then_the_settings() {
         .map(|top| top.as_f64().unwrap())
         .collect();
     assert!(tops.is_sorted(), "{tops:?}");
+    assert_eq!(page.text("#limits-summary"), "burst: 5 per 10 s, minute: 20 per 60 s");
+    assert_eq!(page.eval("document.querySelector('#setup').checkVisibility()"), false);
+    page.click("#limits-shown summary");
+    page.wait_for("document.querySelector('#setup').checkVisibility()");
     let width = page.eval("document.documentElement.scrollWidth");
     assert!(width.as_u64().unwrap() <= 390, "{width}");
+    let cut = page.eval("document.querySelector('.wide').scrollWidth - document.querySelector('.wide').clientWidth");
+    assert_eq!(cut, 0);
+    page.screenshot("phone");
     visit.end();
 }
 
-/// Sends requests until the last response is a rejection: of ten concurrent requests, any may be answered last.
+/// Sends requests until the last response is a rejection.
 fn ask_until_rejected(page: &mut Browser) {
     page.wait_for(
         "(document.querySelector('#one').click(), document.querySelector('#response').innerText.includes('429'))",

@@ -156,12 +156,15 @@ function confirmed(title, text, yes, list = []) {
 
 async function signIn(event) {
   event.preventDefault();
-  token = at("token").value.trim();
+  const given = at("token").value.trim();
   at("sign-in-said").textContent = "";
   try {
     // A token with other characters cannot be sent and is invalid.
-    if (!/^[\x21-\x7e]+$/.test(token)) throw new Failure(404, "");
-    hear((await ask("GET", "state")).value);
+    if (!/^[\x21-\x7e]+$/.test(given)) throw new Failure(404, "");
+    // The timer polls only with a known token, so that no other answer arrives before this one.
+    const { value } = await ask("GET", "state", undefined, { authorization: `Bearer ${given}` });
+    token = given;
+    hear(value);
     await begin();
   } catch (error) {
     token = null;
@@ -291,7 +294,7 @@ const redraw = onFrame(() => {
   const instance = `${state.instance}, up for ${spoken(state.numbers.milliseconds / SECOND)}`;
   write(at("instance"), isFleet()
     ? `Numbers are those of one instance: ${instance}. Rules, blocks and the switch are those of all instances that follow the rule set “${state.fleet.set}”.`
-    : `This page shows and changes one instance: ${instance}. Other instances have numbers and switches of their own.`);
+    : `This page shows one instance: ${instance}. Changes affect only this instance.`);
   for (const element of document.querySelectorAll(".of-fleet")) element.hidden = !isFleet();
   for (const element of document.querySelectorAll(".of-instance")) element.hidden = isFleet();
   at("signed-in").classList.toggle("is-unknown", fleetSilence !== null);
@@ -320,7 +323,6 @@ function rate(sums, seconds, filter) {
 
 function showAlerts() {
   const { sums, seconds } = history.sums(NOW);
-  const uncounted = rate(sums, seconds, (name) => name === "failed_open");
   const failed = rate(sums, seconds, (name) => name === "failed_closed");
   const alerts = [];
   const add = (kind, title, text, link) => alerts.push([kind, title, text, link]);
@@ -333,10 +335,8 @@ function showAlerts() {
   if (state.circuit?.is_open) {
     const what = failed > 0 ? "Requests get 503" : "Requests pass uncounted";
     add("", `The circuit to Redis is open, for ${spoken(state.circuit.seconds)}.`, `${what}. The last error: ${state.circuit.error}. While requests arrive, the service retries automatically, several times per second. Check whether Redis is up, and whether other instances report the same. If only this instance does, check the network between.`, runbook("the-store-is-unavailable"));
-  } else if (uncounted + failed > 0) {
-    const undecided = [...sums].map(([key, count]) => [read(key), count]).filter(([{ outcome }]) => outcome === "undecided");
-    const reasons = undecided.map(([{ policy }, count]) => `${policy} ${short(count / seconds)}/s`).join(", ");
-    add("", "Limits leak.", `${short(uncounted + failed)} requests per second are not decided, although Redis is called${reasons === "" ? "" : `: ${reasons}`}.`, runbook("limits-leak"));
+  } else {
+    showUndecided(add);
   }
   const trial = trialOf();
   if (trial !== null) add("note", "New rules are tried", `on ${trial.percent} % of the callers.`);
@@ -354,6 +354,19 @@ function showAlerts() {
   write(at("problems"), problems.join(" "));
   while (at("alerts").childElementCount > alerts.length) at("alerts").lastElementChild.remove();
   alerts.forEach(showAlert);
+}
+
+/** Undecided requests of all samples: those of a few seconds would come and go. The bounds are those of the alert. */
+function showUndecided(add) {
+  const { sums } = history.sums(MINUTES * MINUTE);
+  const outcomes = byOutcome(sums);
+  const [undecided, all] = [(outcomes.get("failed_open") ?? 0) + (outcomes.get("failed_closed") ?? 0), [...outcomes.values()].reduce((sum, count) => sum + count, 0)];
+  if (undecided === 0) return;
+  const byReason = [...sums].map(([key, count]) => [read(key), count]).filter(([{ outcome }]) => outcome === "undecided");
+  const reasons = byReason.map(([{ policy }, count]) => `${policy} ${count}`).join(", ");
+  const text = `${many(undecided, "request")} of ${all.toLocaleString("en")} in the last ${MINUTES} minutes${reasons === "" ? "" : ` (${reasons})`}, although Redis is called now.`;
+  if (undecided >= 10 && undecided > all / 1_000) add("", "Limits leak: Redis did not decide", text, runbook("limits-leak"));
+  else add("note", "Redis did not decide", text, runbook("limits-leak"));
 }
 
 /** Displays an alert in its place. The element is reused, because texts change every second, and the link may have the focus. */
@@ -413,7 +426,7 @@ function showTiles() {
   const button = at("switch");
   const limits = isFleet() ? "limits of all instances" : "limits";
   write(button, isOff() ? `Switch the ${limits} on` : `Switch the ${limits} off …`);
-  button.classList.toggle("danger", !isOff());
+  button.classList.toggle("quiet-danger", !isOff());
   button.classList.toggle("primary", isOff());
   if (!isFleet()) return;
   write(at("own-state"), ownSwitch());

@@ -117,6 +117,7 @@ function use(description) {
   at("mistake").textContent = "";
   at("program").textContent = description.program;
   at("copied").textContent = "";
+  at("limits-summary").textContent = setup.policies.map(({ name, quota, window }) => `${name}: ${quota} per ${window} s`).join(", ");
   at("place").textContent = description.has_redis ? "in Redis" : "in this process";
   for (const [index, form] of [...document.querySelectorAll(".policy")].entries()) {
     form.querySelector("[name=burst]").placeholder = setup.policies[index]?.capacity ?? "";
@@ -253,7 +254,7 @@ function showStore(isAvailable) {
   const note = isAvailable ? "" : AWAY[setup.outage];
   if (at("store-note").textContent !== note) at("store-note").textContent = note;
   if (button.classList.contains("is-away") !== isAvailable) return;
-  button.textContent = isAvailable ? "Take the store away" : "Bring the store back";
+  button.textContent = isAvailable ? "Simulate an outage" : "End the outage";
   button.classList.toggle("is-away", !isAvailable);
 }
 
@@ -319,7 +320,6 @@ function showNumbers(tick, capacities) {
   const sum = history.sum((bin) => bin.all);
   const shown = OUTCOMES.filter(([name], index) => index < 3 || sum[name] > 0);
   const texts = shown.map(([name, text]) => `${sum[name]} ${text}`);
-  at("example").hidden ||= Object.values(sum).some((count) => count > 0);
   const legend = at("legend");
   if (legend.childElementCount !== shown.length) {
     legend.replaceChildren(...shown.map(([name]) => {
@@ -480,6 +480,8 @@ response.addEventListener("focusout", ({ relatedTarget }) => { if (!response.con
 addEventListener("resize", redraw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
 
+at("limits-shown").open = !matchMedia("(max-width: 52rem)").matches;
+matchMedia("(max-width: 52rem)").addEventListener("change", ({ matches }) => { at("limits-shown").open = !matches; });
 showCallers();
 showRate();
 choose(caller);
