@@ -1,8 +1,9 @@
-.PHONY: help check test servers browser-test browser-soak ops-test proxy-test lua-test release-check bench outages soak mutants
+.PHONY: help check test test-all servers browser-test browser-soak ops-test proxy-test lua-test release-check bench outages soak mutants
 
 help:
 	@echo 'make check  while you work: format, lints, and the tests that need no server'
-	@echo 'make test   format, lints, documentation, examples, all tests, every feature alone, minimum Rust version'
+	@echo 'make test   format, lints, documentation, examples, all tests'
+	@echo 'make test-all  also every feature alone, the minimum Rust version, the benchmarks, and properties with more cases'
 	@echo 'make servers  the tests that need a server, with each server whose path is in REDIS_SERVERS'
 	@echo 'make browser-test  the pages of the apps in a headless Chromium, which root gets installed'
 	@echo 'make ops-test   alerts and dashboard under a real Prometheus, which root gets installed'
@@ -24,6 +25,9 @@ check:
 
 test:
 	@scripts/check
+
+test-all:
+	@scripts/check --all
 
 servers:
 	@scripts/servers
