@@ -18,32 +18,13 @@ use crate::{
     partition::PartitionId,
     policy::CallerQuotas,
     response::rejection::{Rejection, Responder},
-    rules::{Active, FollowUp, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
+    rules::{Active, NoTier, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
     telemetry::{self, LayerTelemetry},
 };
 
 pub(super) fn caller_quotas(request: &Parts) -> Option<&CallerQuotas> {
     let resolved = || request.extensions.get::<ResolvedTier>()?.quotas();
     request.extensions.get().or_else(resolved)
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TierName<'a> {
-    /// The rules have no tiers.
-    Unused,
-    Missing,
-    /// The lookup is in progress, and the request passes uncounted.
-    Pending,
-    Of(&'a str),
-}
-
-impl<'a> TierName<'a> {
-    fn get(self) -> Option<&'a str> {
-        match self {
-            Self::Of(name) => Some(name),
-            _ => None,
-        }
-    }
 }
 
 pub(crate) struct Limits {
@@ -99,79 +80,61 @@ impl Limits {
     /// Returns the decision as the error if the request needs no store call. Requests are screened in this order:
     /// access list, kill switch, exemptions, closures of the application.
     fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
-        let at_once = |outcome, wait| Err(Decision::without_policies(outcome, wait));
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();
         let caller = self.keys.caller(request);
-        let Some(screened) = self
-            .screening
-            .screen(&caller, limiter.access_list.as_ref(), active.is_on())
-        else {
-            return (at_once(Outcome::Unlimited, None), Selection::default());
-        };
-        // During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.
-        let partition = match active.depends_on_caller() {
-            true => self.partition(&caller),
-            false => None,
-        };
-        let mut selection = self.select(&active, request, partition);
-        let percent = match screened {
-            Screened::Counted(percent) => percent,
-            Screened::Decided(outcome, wait) => return (at_once(outcome, wait), selection),
-            Screened::Abnormal(usage) => {
+        let mut selection = Selection::default();
+        let access_list = limiter.access_list.as_ref();
+        let (percent, at_once) = match self.screening.screen(&caller, access_list, active.is_on()) {
+            None => return (Err(Decision::without_policies(Outcome::Unlimited, None)), selection),
+            Some(Screened::Counted(percent)) => (percent, None),
+            Some(Screened::Decided(outcome, wait)) => (100, Some((outcome, wait))),
+            Some(Screened::Abnormal(usage)) => {
                 let (violated, wait) = usage.into_parts();
                 selection.violated = violated;
-                return (at_once(Outcome::Abnormal, wait), selection);
+                (100, Some((Outcome::Abnormal, wait)))
             }
         };
-        let holder = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
-        let plan = |set: &QuotaSet| {
-            let plan = limiter.plan(set, self.cost.of(request), holder)?;
-            Ok(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
+        selection.set = self.select(&active, &caller, percent);
+        let question = match (at_once, &selection.set) {
+            (None, Some(set)) => {
+                let holder = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
+                let plan = limiter.plan(set, self.cost.of(request), holder);
+                let plan = plan.map(|plan| self.with_units(plan, set, request, |request| self.watched_bytes(request)));
+                plan.map_err(|outcome| Decision::without_policies(outcome, None))
+            }
+            (at_once, _) => {
+                let (outcome, wait) = at_once.unwrap_or((Outcome::Unlimited, None));
+                Err(Decision::without_policies(outcome, wait))
+            }
         };
-        let question = limiter.question(&active, &mut selection, percent, plan);
         (question, selection)
     }
 
+    /// During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.
     #[cold]
     fn partition(&self, caller: &KeyedRequest<'_>) -> Option<PartitionId> {
         let main = self.keys.holder(&self.limiter.0.keys, caller, None);
         Some(main.ok()??.partition)
     }
 
-    /// `partition` is only used during a rollout.
     #[inline]
-    fn select(&self, active: &Active, request: &Parts, partition: Option<PartitionId>) -> Selection {
-        let (selection, name) = self.choose(active, request, partition);
-        if name == TierName::Missing && self.tiers.has_not_asked(request) {
-            self.log.unresolved_tier(self.scope_name());
-        }
-        if selection.is_unknown {
+    fn select(&self, active: &Active, caller: &KeyedRequest<'_>, percent: u8) -> Option<Arc<QuotaSet>> {
+        let (request, mut name) = (caller.request, None);
+        let tier = || {
+            let tier = self.tiers.tier_of(request);
+            if tier == Err(NoTier::First) && self.tiers.has_not_asked(request) {
+                self.log.unresolved_tier(self.scope_name());
+            }
+            name = tier.ok();
+            tier
+        };
+        let (partition, now) = (|| self.partition(caller), || self.limiter.0.guard.now());
+        let set = active.select(percent, partition, tier, || caller_quotas(request), now)?;
+        if set.replaces(name) {
             self.log.unknown_tier(self.scope_name());
         }
-        selection
-    }
-
-    /// Unlike `select`, logs no events, because `explain` calls this as well.
-    #[inline]
-    pub(super) fn choose<'a>(
-        &self,
-        active: &Active,
-        request: &'a Parts,
-        partition: Option<PartitionId>,
-    ) -> (Selection, TierName<'a>) {
-        let name = match active.has_tiers(partition) {
-            false => TierName::Unused,
-            true => self.tiers.tier_of(request).map_or(TierName::Missing, TierName::Of),
-        };
-        if name == TierName::Missing && self.tiers.is_uncounted(request) {
-            return (Selection::default(), TierName::Pending);
-        }
-        let mut selection = active.select_tier(name.get(), partition);
-        selection.set = selection
-            .set
-            .map(|set| active.for_caller(set, || caller_quotas(request), || self.limiter.0.guard.now()));
-        (selection, name)
+        Some(set.into_owned())
     }
 
     /// Checks some requests for layers in the wrong order, and for misconfigured client addresses in the
@@ -233,7 +196,7 @@ impl Limits {
     ) -> Plan {
         let units = &set.view(self.view.position).units;
         let plan = self.cost.in_units(plan, units, request);
-        match set.follow_up.counts_request_bytes {
+        match set.counts_request_bytes {
             true => plan.with_content_bytes(announced(request).unwrap_or(0), 0),
             false => plan,
         }
@@ -255,10 +218,10 @@ impl Limits {
         if self.decision_in_request {
             request.extensions.insert(Decision::clone(&decision));
         }
-        let follow_up = policies.as_ref().map_or(FollowUp::default(), |set| set.follow_up);
-        let stays_open = follow_up.is_needed() || request.extensions.get::<WithPermit>().is_some();
+        let stays_open = policies.as_ref().is_some_and(|set| set.stays_open);
+        let stays_open = stays_open || request.extensions.get::<WithPermit>().is_some();
         if stays_open && decision.charged() != Costs::NOTHING {
-            return self.admit_open(decision, policies, follow_up, request);
+            return self.admit_open(decision, policies, request);
         }
         Admission::Call(Admitted {
             decision,
@@ -270,16 +233,10 @@ impl Limits {
     /// Only requests with an open charge are queued, because another charge could not be refunded if the service failed
     /// during the delay.
     #[inline(never)]
-    fn admit_open(
-        &self,
-        decision: Decision,
-        policies: Option<Arc<QuotaSet>>,
-        follow_up: FollowUp,
-        request: &mut Parts,
-    ) -> Admission {
+    fn admit_open(&self, decision: Decision, policies: Option<Arc<QuotaSet>>, request: &mut Parts) -> Admission {
         let told = decision.clone();
         let charge = OpenCharge::new(Arc::clone(&self.limiter.0.guard), decision, &request.method);
-        if follow_up.counts_request_bytes
+        if policies.as_ref().is_some_and(|set| set.counts_request_bytes)
             && let Some(reader) = request.extensions.get::<Reader>()
         {
             reader.count_for(&charge);

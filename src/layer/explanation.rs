@@ -1,9 +1,9 @@
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
 use super::{
-    admission::{Limits, TierName, caller_quotas},
+    admission::{Limits, caller_quotas},
     content::announced_bytes,
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
     decision::{Decision, Outcome, Plan},
     limiter::{Limiter, LimiterError},
     mistake::Diagnostics,
-    rules::Selection,
+    rules::{NoTier, QuotaSet},
 };
 
 /// An explanation of a layer's decision on a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
@@ -73,21 +73,25 @@ impl Limits {
             Some(Screened::Abnormal(_)) => Err(Outcome::Abnormal),
         };
         let main = attribute(None).ok().flatten().map(|main| main.partition);
-        let (mut selection, name) = self.choose(&active, request, main);
-        lines.extend(tier_line(&selection, name));
+        let mut tier = None;
+        let set = active.select(
+            *percent.as_ref().unwrap_or(&100),
+            || main,
+            || *tier.insert(self.tiers.tier_of(request)),
+            || caller_quotas(request),
+            || limiter.guard.now(),
+        );
+        lines.extend(tier.map(|tier| tier_line(set.as_deref(), tier)));
         if active.is_trial(main) {
             lines.push("rules: the new rules of a rollout".to_owned());
         }
         if caller_quotas(request).is_some() {
             lines.push("quotas: individual ones, for policies that allow them".to_owned());
         }
-        let question = percent.and_then(|percent| {
-            let plan = |set: &_| {
-                let plan = limiter.plan(set, self.cost.of(request), attribute)?;
-                Ok(self.with_units(plan, set, request, announced_bytes))
-            };
-            let question = limiter.question(&active, &mut selection, percent, plan);
-            question.map_err(|decision| decision.outcome())
+        let question = percent.and_then(|_| {
+            let set = set.as_deref().ok_or(Outcome::Unlimited)?;
+            let plan = limiter.plan(set, self.cost.of(request), attribute)?;
+            Ok(self.with_units(plan, set, request, announced_bytes))
         });
         Explanation {
             limiter: self.limiter.clone(),
@@ -136,17 +140,19 @@ impl Limits {
     }
 }
 
-fn tier_line(selection: &Selection, name: TierName<'_>) -> Option<String> {
-    let tier = selection.tier();
-    Some(match name {
-        TierName::Unused => return None,
-        TierName::Pending => "tier: the lookup is in progress; until then the request passes uncounted".to_owned(),
-        TierName::Missing => format!("tier {tier:?}: the first one, because the request has none"),
-        TierName::Of(name) if selection.is_unknown => {
+/// `set` is `None` if the request passes uncounted because of its tier.
+fn tier_line(set: Option<&Arc<QuotaSet>>, asked: Result<&str, NoTier>) -> String {
+    let Some(set) = set else {
+        return "tier: the lookup is in progress; until then the request passes uncounted".to_owned();
+    };
+    let tier = set.tier();
+    match asked {
+        Err(_) => format!("tier {tier:?}: the first one, because the request has none"),
+        Ok(name) if set.replaces(Some(name)) => {
             format!("tier {tier:?}: the first one, because {name:?} is unknown")
         }
-        TierName::Of(_) => format!("tier {tier:?}"),
-    })
+        Ok(_) => format!("tier {tier:?}"),
+    }
 }
 
 impl fmt::Display for Explanation {

@@ -1,4 +1,4 @@
-use std::{fmt, sync::Arc, time::Duration};
+use std::{borrow::Cow, fmt, sync::Arc, time::Duration};
 
 use smallvec::SmallVec;
 use tokio::time::Instant;
@@ -14,7 +14,7 @@ use crate::{
     decision::{Decision, Outcome, Plan},
     partition::{PartitionId, PartitionKey, ToPartitionKey},
     policy::{CallerQuotas, MAX_UNITS, Policy, QuotaUnit, UnitName},
-    rules::{Policies, QuotaSet, Selection},
+    rules::{Active, NoTier, QuotaSet, Selection},
     sync::{random, sleep::sleep},
 };
 
@@ -339,24 +339,35 @@ impl Caller {
 
     fn question(&self) -> (Result<Plan, Decision>, Selection) {
         let limiter = &*self.limiter;
-        let at_once = |outcome| (Err(Decision::without_policies(outcome, None)), Selection::default());
         let active = limiter.policies.active();
-        match self.access() {
-            Access::Block => return at_once(Outcome::Blocked),
-            Access::Allow => return at_once(Outcome::Unlimited),
-            _ if !active.is_on() => return at_once(Outcome::Unlimited),
-            _ => {}
-        }
-        let main = self.partition();
-        let mut selection = active.select_tier(self.tier.as_deref(), main);
-        if selection.is_unknown {
+        let at_once = match self.access() {
+            Access::Block => Some(Outcome::Blocked),
+            Access::Allow => Some(Outcome::Unlimited),
+            _ => (!active.is_on()).then_some(Outcome::Unlimited),
+        };
+        let set = match at_once {
+            Some(_) => None,
+            None => self.select(&active).map(Cow::into_owned),
+        };
+        if set.as_ref().is_some_and(|set| set.replaces(self.tier.as_deref())) {
             limiter.log.unknown_tier(limiter.scope());
         }
-        let quotas = || self.quotas.as_ref();
-        let now = || limiter.guard.now();
-        selection.set = selection.set.map(|set| active.for_caller(set, quotas, now));
-        let question = limiter.question(&active, &mut selection, 100, |set| self.plan_of_all(set));
-        (question, selection)
+        let plan = set.as_ref().map(|set| self.plan_of_all(set));
+        let question = plan.unwrap_or(Err(at_once.unwrap_or(Outcome::Unlimited)));
+        let question = question.map_err(|outcome| Decision::without_policies(outcome, None));
+        (
+            question,
+            Selection {
+                set,
+                violated: Vec::new(),
+            },
+        )
+    }
+
+    fn select<'a>(&self, active: &'a Active) -> Option<Cow<'a, Arc<QuotaSet>>> {
+        let tier = || self.tier.as_deref().ok_or(NoTier::First);
+        let now = || self.limiter.guard.now();
+        active.select(100, || self.partition(), tier, || self.quotas.as_ref(), now)
     }
 
     fn access(&self) -> Access {
@@ -383,7 +394,7 @@ impl Caller {
             }
         };
         let plan = limiter.plan(set, self.cost, holder)?;
-        let plan = match set.follow_up.has_units {
+        let plan = match set.has_units {
             true => with_units(plan, &self.units),
             false => plan,
         };
@@ -398,13 +409,15 @@ impl Caller {
         self.check_names()?;
         let limiter = &*self.limiter;
         let active = limiter.policies.active();
-        let (tier, main) = (self.tier.as_deref(), self.partition());
-        let set = Policies::of_tier(&active, tier, main).map_err(|known| LimiterError::UnknownTier {
-            name: tier.unwrap_or_default().to_owned(),
-            known,
-        })?;
-        let Some(set) = set else { return Ok(None) };
-        let set = active.for_caller(set, || self.quotas.as_ref(), || limiter.guard.now());
+        if let Some(name) = &self.tier
+            && let Some(known) = active.unknown_tier(name)
+        {
+            let name = name.clone();
+            return Err(LimiterError::UnknownTier { name, known });
+        }
+        let Some(set) = self.select(&active) else {
+            return Ok(None);
+        };
         let holder = |key| Ok(self.holder(key).cloned());
         Ok(limiter.plan(&set, self.cost, holder).ok())
     }

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     access::AccessList,
     decision::{Decision, Outcome, Plan},
-    rules::{Active, Policies, QuotaSet, Selection},
+    rules::{Policies, QuotaSet, Selection},
     telemetry::{self, LayerTelemetry},
 };
 
@@ -68,23 +68,6 @@ impl Inner {
     #[inline]
     pub(crate) fn scope(&self) -> &str {
         &self.keys.scope_name
-    }
-
-    /// `Err` is a decision that needs no store call.
-    #[inline]
-    pub(crate) fn question(
-        &self,
-        active: &Active,
-        selection: &mut Selection,
-        percent: u8,
-        plan: impl FnOnce(&QuotaSet) -> Result<Plan, Outcome>,
-    ) -> Result<Plan, Decision> {
-        let at_once = |outcome| Decision::without_policies(outcome, None);
-        let set = selection.set.take().ok_or_else(|| at_once(Outcome::Unlimited))?;
-        let set = active.at_capacity(set, percent);
-        let plan = plan(&set);
-        selection.set = Some(set);
-        plan.map_err(at_once)
     }
 
     /// Contains no custom units.

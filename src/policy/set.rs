@@ -245,6 +245,16 @@ impl PolicySet {
         Ok(set)
     }
 
+    /// A set without policies, which no plan contains.
+    pub(crate) fn unlimited() -> Self {
+        Self::of(Vec::new())
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.policies.is_empty()
+    }
+
     fn of(mut checked: Vec<Policy>) -> Self {
         let longest = checked.iter().map(Policy::longest_wait).max().unwrap_or(0);
         for newcomer in checked.iter_mut().filter_map(|policy| policy.limit.newcomer.as_mut()) {

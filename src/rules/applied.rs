@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use super::{candidate::Candidate, config::LayerView, sets::Sets};
-use crate::{error::ConfigError, partition::PartitionId};
+use crate::error::ConfigError;
 
 /// Valid rules for all callers, and a rollout.
 #[derive(Clone, Debug)]
@@ -11,13 +11,6 @@ pub(super) struct AppliedRules {
 }
 
 impl AppliedRules {
-    /// The rollout's rules, if the caller is part of it.
-    #[inline]
-    pub(super) fn sets(&self, partition: Option<PartitionId>) -> &Sets {
-        let candidate = self.candidate.as_ref().filter(|candidate| candidate.takes(partition));
-        candidate.map_or(&self.current, |candidate| &candidate.sets)
-    }
-
     pub(super) fn all(&self) -> impl Iterator<Item = &Arc<Sets>> {
         let candidate = self.candidate.as_ref().map(|candidate| &candidate.sets);
         std::iter::once(&self.current).chain(candidate)

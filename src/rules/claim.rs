@@ -3,10 +3,10 @@
 use std::{fmt, mem, sync::atomic::Ordering};
 
 use super::{
-    active::{Active, ClaimState},
     applied::AppliedRules,
     data::Rules,
     handle::RulesHandle,
+    select::{Active, ClaimState},
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},

@@ -1,6 +1,5 @@
 //! Rules: the policies that apply to a request, for all callers or by tier.
 
-mod active;
 mod applied;
 mod candidate;
 mod claim;
@@ -12,6 +11,7 @@ mod format;
 mod handle;
 mod policies;
 mod resolved;
+mod select;
 mod set;
 mod sets;
 mod settings;
@@ -19,16 +19,6 @@ mod switch;
 mod tiers;
 mod view;
 
-pub(crate) use self::{
-    active::{Active, Selection},
-    config::LayerView,
-    policies::Policies,
-    resolved::NoTier,
-    set::{FollowUp, QuotaSet},
-    settings::RulesSettings,
-    tiers::TierSource,
-    view::ViewClaim,
-};
 pub use self::{
     claim::{RulesClaim, RulesUpdate},
     data::Rules,
@@ -36,4 +26,14 @@ pub use self::{
     handle::RulesHandle,
     resolved::ResolvedTier,
     tiers::Tiers,
+};
+pub(crate) use self::{
+    config::LayerView,
+    policies::Policies,
+    resolved::NoTier,
+    select::{Active, Selection},
+    set::QuotaSet,
+    settings::RulesSettings,
+    tiers::TierSource,
+    view::ViewClaim,
 };

@@ -6,8 +6,8 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::{active::Active, config::LayerView, set::QuotaSet};
-use crate::{partition::PartitionId, policy::Policy, sync::mutex::Mutex, telemetry::SwitchMeter};
+use super::{config::LayerView, select::Active, set::QuotaSet};
+use crate::{policy::Policy, sync::mutex::Mutex, telemetry::SwitchMeter};
 
 /// The rules of a limiter, which can be replaced while requests are in progress.
 pub(crate) struct Policies {
@@ -61,32 +61,10 @@ impl Policies {
         &self.keys
     }
 
-    /// The policies of the named tier, or of the first tier if `name` is `None`. Returns `None` if the tier is
-    /// unlimited. For an unknown name, the error contains the known names.
-    pub(crate) fn of_tier(
-        active: &Active,
-        name: Option<&str>,
-        partition: Option<PartitionId>,
-    ) -> Result<Option<Arc<QuotaSet>>, Vec<String>> {
-        if let Some(name) = name {
-            let tiers = active.rules.all().flat_map(|sets| sets.tiers.first());
-            let known: Vec<String> = tiers
-                .filter_map(|(tier, _)| Some(tier.as_deref()?.to_owned()))
-                .collect();
-            // Rules without tiers apply to every tier.
-            if !known.is_empty() && !known.iter().any(|tier| tier == name) {
-                return Err(known);
-            }
-        }
-        let tiers = active.rules.sets(partition).tiers();
-        let named = tiers.iter().find(|(tier, _)| tier.as_deref() == name);
-        Ok(named.unwrap_or(&tiers[0]).1.clone())
-    }
-
     /// All policies: of each tier and of a rollout.
     pub(crate) fn all_sets(&self) -> Vec<Arc<QuotaSet>> {
         let active = self.active.load();
-        let sets = active.rules.all().flat_map(|sets| sets.all().cloned());
+        let sets = active.rules.all().flat_map(|sets| sets.all()).cloned();
         sets.collect()
     }
 

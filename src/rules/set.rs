@@ -1,9 +1,6 @@
 //! Policies that apply together, and what is derived from them.
 
-use std::{
-    sync::{Arc, OnceLock, Weak},
-    time::Duration,
-};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
 use smallvec::SmallVec;
@@ -16,54 +13,61 @@ use crate::{
     policy::{
         Algorithm, CallerQuotas, Direction, MAX_UNITS, Numbers, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
     },
-    sync::{mutex::Mutex, per_thread::PerThread, random},
+    sync::{mutex::Mutex, random},
 };
 
-/// The policies of one decision, and the fields that show them.
+/// The policies of a tier, or of all callers, and the fields that show them.
 ///
 /// Each thread has its own copy in separate cache lines, because every request updates the reference count.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct QuotaSet {
+    /// Empty for rules without tiers.
+    tier: Arc<str>,
+    /// Empty for an unlimited tier.
     policies: PolicySet,
     pub(crate) parts: SmallVec<[SetPart; 1]>,
-    pub(crate) follow_up: FollowUp,
     /// Indexed by the position of the layer.
     views: SmallVec<[SetView; 1]>,
+    pub(crate) has_units: bool,
+    pub(crate) counts_request_bytes: bool,
+    /// Set if the cost of an admitted request may still change.
+    pub(crate) stays_open: bool,
     pub(crate) has_shadows_or_overages: bool,
+    allows_individual: bool,
     /// True for policies at reduced capacity.
     pub(crate) is_reduced: bool,
-    /// The policies at 1 to 99 percent capacity, created on first use.
-    reduced: Arc<OnceLock<Box<Reduced>>>,
-    /// Sets for callers with individual quotas, shared by all copies of this set. `None` if no policy allows them.
-    individual: Option<Arc<Mutex<IndividualSets>>>,
-    /// Set if this set belongs to a caller with individual quotas.
-    place: Option<Arc<Place>>,
+    /// Set if this is the copy of a thread.
+    original: Option<Arc<Self>>,
+    variants: Mutex<Variants>,
 }
 
-#[derive(Debug)]
-struct Place {
-    sets: Weak<Mutex<IndividualSets>>,
-    numbers: IndividualNumbers,
-}
+/// The set with individual quotas, or at reduced capacity. A copy for a thread has copies of its original's variants,
+/// because policies are identified by their address.
+type Variants = IndexMap<VariantKey, Arc<QuotaSet>, foldhash::fast::RandomState>;
 
-/// Keyed by the numbers, each with the index of its policy, and by the capacity in percent.
-type IndividualSets = IndexMap<(IndividualNumbers, u8), PerThread<Arc<QuotaSet>>, foldhash::fast::RandomState>;
-type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
+/// The individual numbers, and the capacity in percent.
+type VariantKey = (IndividualNumbers, u8);
 
-/// Maximum per tier.
-const MAX_INDIVIDUAL_SETS: usize = 4_096;
+/// Each with the index of its policy.
+pub(super) type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
+
+/// Maximum per tier. If there are more, a random one is evicted.
+const MAX_VARIANTS: usize = 4_096;
 
 /// The part of a set that depends on a layer. Empty for a dropped layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetView {
     pub(crate) fields: Option<Arc<Prepared>>,
     /// Positions of the custom units among the units that have a cost.
-    pub(crate) units: Units,
+    pub(crate) units: SmallVec<[usize; MAX_UNITS]>,
 }
 
 impl SetView {
     fn new(policies: &PolicySet, layer: &LayerView) -> Result<Self, ConfigError> {
+        if policies.is_empty() {
+            return Ok(Self::default());
+        }
         Ok(Self {
             units: units(policies, &layer.units)?,
             fields: layer.fields.prepare(policies.iter().map(Policy::policy))?.map(Arc::new),
@@ -83,20 +87,6 @@ pub(crate) struct SetPart {
     /// The position among the named keys. `None` for the main key.
     pub(crate) key: Option<usize>,
     pub(crate) policies: PolicySet,
-}
-
-pub(crate) type Units = SmallVec<[usize; MAX_UNITS]>;
-
-type Reduced = [OnceLock<PerThread<Arc<QuotaSet>>>; 99];
-
-/// The follow-up that an admitted request needs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct FollowUp {
-    pub(crate) counts_request_bytes: bool,
-    pub(crate) counts_response_bytes: bool,
-    pub(crate) has_queue: bool,
-    pub(crate) has_slots: bool,
-    pub(crate) has_units: bool,
 }
 
 /// Groups the policies by key, in the order of their first policies.
@@ -127,7 +117,7 @@ fn parts(policies: &PolicySet, keys: &KeyNames) -> Result<SmallVec<[SetPart; 1]>
     checked.collect()
 }
 
-fn units(policies: &PolicySet, known: &[UnitName]) -> Result<Units, ConfigError> {
+fn units(policies: &PolicySet, known: &[UnitName]) -> Result<SmallVec<[usize; MAX_UNITS]>, ConfigError> {
     let positions = policies.units().into_iter().map(|unit| {
         let position = known.iter().position(|other| *other == unit);
         position.ok_or_else(|| {
@@ -143,48 +133,18 @@ fn units(policies: &PolicySet, known: &[UnitName]) -> Result<Units, ConfigError>
     positions.collect()
 }
 
-impl FollowUp {
-    fn of(policies: &PolicySet) -> Self {
-        let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
-        let counts = |content| {
-            let units = [content, Direction::Both].map(QuotaUnit::ContentBytes);
-            any(&|policy| units.contains(&policy.unit()))
-        };
-        Self {
-            counts_request_bytes: counts(Direction::Request),
-            counts_response_bytes: counts(Direction::Response),
-            has_queue: any(&|policy| matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })),
-            has_slots: policies.traits().has_slots,
-            has_units: any(&|policy| matches!(policy.unit(), QuotaUnit::Custom(_))),
-        }
-    }
-
-    pub(crate) fn is_needed(self) -> bool {
-        self.counts_request_bytes || self.counts_response_bytes || self.has_queue || self.has_slots || self.has_units
-    }
-}
-
-/// If the collection is full, a random set is evicted.
-fn individual_set(
-    sets: &Mutex<IndividualSets>,
-    key: (IndividualNumbers, u8),
-    make: impl FnOnce() -> QuotaSet,
-) -> Arc<QuotaSet> {
-    let local = |set: &PerThread<Arc<QuotaSet>>| Arc::clone(set.local(|set| Arc::new(set.with_own_count())));
-    if let Some(known) = sets.lock().get(&key) {
-        return local(known);
-    }
-    let set = make();
-    let mut sets = sets.lock();
-    if sets.len() >= MAX_INDIVIDUAL_SETS {
-        let evicted = random::number() as usize % sets.len();
-        sets.swap_remove_index(evicted);
-    }
-    local(sets.entry(key).or_insert_with(|| PerThread::new(Arc::new(set))))
-}
-
 impl QuotaSet {
-    pub(super) fn new(policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
+    /// No policies: unlimited. The tier is empty for rules without tiers.
+    pub(super) fn new(tier: &str, policies: &[QuotaPolicy], config: &RulesConfig) -> Result<Self, ConfigError> {
+        Self::of_tier(tier.into(), policies.to_vec(), config)
+    }
+
+    pub(super) fn unlimited(tier: &str, config: &RulesConfig) -> Self {
+        let views = config.views.iter().map(|_| SetView::default());
+        Self::of(tier.into(), PolicySet::unlimited(), SmallVec::new(), views.collect())
+    }
+
+    fn of_tier(tier: Arc<str>, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
         let parts = parts(&policies, &config.keys)?;
         let views = config.views.iter().map(|layer| match layer.upgrade() {
@@ -192,41 +152,50 @@ impl QuotaSet {
             Some(layer) => SetView::new(&policies, &layer),
         });
         let views = views.collect::<Result<_, _>>()?;
-        Ok(Self::of(policies, parts, views))
+        Ok(Self::of(tier, policies, parts, views))
     }
 
-    fn of(policies: PolicySet, parts: SmallVec<[SetPart; 1]>, views: SmallVec<[SetView; 1]>) -> Self {
-        let has_individual = policies.iter().any(|policy| policy.policy().caller_quotas.is_some());
+    fn of(tier: Arc<str>, policies: PolicySet, parts: SmallVec<[SetPart; 1]>, views: SmallVec<[SetView; 1]>) -> Self {
+        let any = |test: &dyn Fn(&QuotaPolicy) -> bool| policies.iter().any(|policy| test(policy.policy()));
+        let counts_request_bytes = [Direction::Request, Direction::Both].map(QuotaUnit::ContentBytes);
+        let may_change = |policy: &QuotaPolicy| {
+            matches!(policy.algorithm(), Algorithm::LeakyBucketQueue { .. })
+                || matches!(policy.unit(), QuotaUnit::ContentBytes(_) | QuotaUnit::Custom(_))
+        };
         Self {
+            has_units: any(&|policy| matches!(policy.unit(), QuotaUnit::Custom(_))),
+            counts_request_bytes: any(&|policy| counts_request_bytes.contains(&policy.unit())),
+            stays_open: policies.traits().has_slots || any(&may_change),
+            has_shadows_or_overages: any(&|policy| policy.is_shadow() || policy.overage.is_some()),
+            allows_individual: any(&|policy| policy.caller_quotas.is_some()),
+            is_reduced: false,
+            original: None,
+            variants: Mutex::default(),
+            tier,
+            policies,
             parts,
             views,
-            follow_up: FollowUp::of(&policies),
-            has_shadows_or_overages: policies
-                .iter()
-                .map(Policy::policy)
-                .any(|policy| policy.is_shadow() || policy.overage.is_some()),
-            policies,
-            is_reduced: false,
-            reduced: Arc::default(),
-            individual: has_individual.then(Arc::default),
-            place: None,
         }
     }
 
+    fn with_views(&self, views: SmallVec<[SetView; 1]>) -> Self {
+        Self::of(Arc::clone(&self.tier), self.policies.clone(), self.parts.clone(), views)
+    }
+
     /// A copy with its own reference counts, for another thread.
-    pub(super) fn with_own_count(&self) -> Self {
+    pub(super) fn with_own_count(self: &Arc<Self>) -> Self {
         let parts = self.parts.iter().map(|part| SetPart {
             key: part.key,
             policies: part.policies.with_own_count(),
         });
         Self {
+            tier: Arc::clone(&self.tier),
             policies: self.policies.with_own_count(),
             parts: parts.collect(),
             views: self.views.iter().map(SetView::with_own_count).collect(),
-            reduced: Arc::clone(&self.reduced),
-            individual: self.individual.clone(),
-            place: self.place.clone(),
-            ..*self
+            original: Some(Arc::clone(self)),
+            variants: Mutex::default(),
+            ..**self
         }
     }
 
@@ -238,7 +207,18 @@ impl QuotaSet {
             Some(gone) => *gone = view,
             None => views.push(view),
         }
-        Ok(Self::of(self.policies.clone(), self.parts.clone(), views))
+        Ok(self.with_views(views))
+    }
+
+    #[inline]
+    pub(crate) fn tier(&self) -> &str {
+        &self.tier
+    }
+
+    /// Returns `true` if this is the first tier in place of an unknown one with this name.
+    #[inline]
+    pub(crate) fn replaces(&self, tier: Option<&str>) -> bool {
+        !self.tier.is_empty() && tier.is_some_and(|tier| *tier != *self.tier)
     }
 
     pub(super) fn all(&self) -> &PolicySet {
@@ -250,80 +230,76 @@ impl QuotaSet {
         &self.views[position]
     }
 
-    /// Returns `true` if both are copies of the same set, on any threads.
-    #[cfg(test)]
-    fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.reduced, &other.reduced)
-    }
-
     pub(super) fn policies(&self) -> impl Iterator<Item = &QuotaPolicy> {
         self.policies.iter().map(Policy::policy)
     }
 
     #[inline]
-    pub(super) fn at_capacity(self: Arc<Self>, percent: u8, config: &RulesConfig) -> Arc<Self> {
-        match percent {
-            100.. => self,
-            percent => self.at_reduced_capacity(percent.max(1), config),
-        }
+    pub(super) fn allows_individual(&self) -> bool {
+        self.allows_individual
     }
 
-    fn at_reduced_capacity(&self, percent: u8, config: &RulesConfig) -> Arc<Self> {
-        if let Some(place) = &self.place
-            && let Some(sets) = place.sets.upgrade()
-        {
-            let key = (place.numbers.clone(), percent);
-            return individual_set(&sets, key, || self.reduced_to(percent, config));
-        }
-        let reduced = self.reduced.get_or_init(|| Box::new([const { OnceLock::new() }; 99]));
-        let reduced = &reduced[usize::from(percent) - 1];
-        let reduced = reduced.get_or_init(|| PerThread::new(Arc::new(self.reduced_to(percent, config))));
-        Arc::clone(reduced.local(|set| Arc::new(set.with_own_count())))
-    }
-
-    #[inline]
-    pub(crate) fn allows_individual(&self) -> bool {
-        self.individual.is_some()
-    }
-
-    /// The policies of a caller with individual quotas. Callers with equal numbers share one set.
-    pub(super) fn for_caller(
-        self: Arc<Self>,
-        quotas: &CallerQuotas,
-        now: impl FnOnce() -> Timestamp,
-        config: &RulesConfig,
-    ) -> Arc<Self> {
-        let Some(individual) = &self.individual else {
-            return self;
-        };
+    /// The numbers in which the caller's quotas differ from this set.
+    pub(super) fn individual(&self, quotas: &CallerQuotas, now: impl FnOnce() -> Timestamp) -> IndividualNumbers {
         let now = if quotas.has_end() { now() } else { Timestamp::default() };
         let numbers = self.policies().enumerate();
         let numbers = numbers.filter_map(|(index, policy)| Some((index, quotas.of(policy, now)?)));
-        let numbers: IndividualNumbers = numbers.collect();
-        if numbers.is_empty() {
-            return self;
+        numbers.collect()
+    }
+
+    /// Callers with equal numbers share one set at the same capacity.
+    #[inline]
+    pub(super) fn variant<'a>(
+        self: &'a Arc<Self>,
+        numbers: IndividualNumbers,
+        percent: u8,
+        config: &RulesConfig,
+    ) -> Cow<'a, Arc<Self>> {
+        if numbers.is_empty() && percent >= 100 || self.policies.is_empty() {
+            return Cow::Borrowed(self);
         }
-        individual_set(individual, (numbers.clone(), 100), || {
-            let mut policies: Vec<QuotaPolicy> = self.policies().cloned().collect();
-            for (index, numbers) in &numbers {
-                policies[*index] = policies[*index].with_numbers(*numbers);
+        Cow::Owned(self.interned((numbers, percent.clamp(1, 100)), config))
+    }
+
+    fn interned(&self, key: VariantKey, config: &RulesConfig) -> Arc<Self> {
+        if let Some(known) = self.variants.lock().get(&key) {
+            return Arc::clone(known);
+        }
+        let made = Arc::new(match &self.original {
+            Some(original) => original.interned(key.clone(), config).with_own_count(),
+            None => self.make(&key, config),
+        });
+        let mut variants = self.variants.lock();
+        if variants.len() >= MAX_VARIANTS {
+            let evicted = random::number() as usize % variants.len();
+            variants.swap_remove_index(evicted);
+        }
+        Arc::clone(variants.entry(key).or_insert(made))
+    }
+
+    fn make(&self, (numbers, percent): &VariantKey, config: &RulesConfig) -> Self {
+        match (numbers.is_empty(), percent) {
+            (true, percent) => self.reduced_to(*percent, config),
+            (false, 100) => {
+                let mut policies: Vec<QuotaPolicy> = self.policies().cloned().collect();
+                for (index, numbers) in numbers {
+                    policies[*index] = policies[*index].with_numbers(*numbers);
+                }
+                let same = |_| self.with_views(self.views.clone());
+                self.changed_to(policies, config).unwrap_or_else(same)
             }
-            let same = |_| Self::of(self.policies.clone(), self.parts.clone(), self.views.clone());
-            let mut set = self.changed_to(policies, config).unwrap_or_else(same);
-            let sets = Arc::downgrade(individual);
-            set.place = Some(Arc::new(Place {
-                sets,
-                numbers: numbers.clone(),
-            }));
-            set
-        })
+            (false, percent) => self
+                .interned((numbers.clone(), 100), config)
+                .reduced_to(*percent, config),
+        }
     }
 
     /// A set of `policies`, which differ from the policies of `self` only in their numbers.
     fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
-        Self::new(policies.clone(), config).or_else(|_| {
+        let of = |policies, config: &_| Self::of_tier(Arc::clone(&self.tier), policies, config);
+        of(policies.clone(), config).or_else(|_| {
             // The fields of a layer cannot represent these policies, so they show the original policies.
-            let mut changed = Self::new(policies, &config.without_layers())?;
+            let mut changed = of(policies, &config.without_layers())?;
             changed.views.clone_from(&self.views);
             Ok(changed)
         })
@@ -332,13 +308,12 @@ impl QuotaSet {
     fn reduced_to(&self, percent: u8, config: &RulesConfig) -> Self {
         let reduced = |percent| {
             let reduced = self.policies().map(|policy| policy.clone().reduced_to(percent));
-            Self::new(reduced.collect(), config)
+            Self::of_tier(Arc::clone(&self.tier), reduced.collect(), config)
         };
         // Some percentages lead to numbers that cannot be counted exactly, or that are equal where a dialect forbids
         // it. Try lower percentages.
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
-        let same = || Self::of(self.policies.clone(), self.parts.clone(), self.views.clone());
-        let mut found = found.unwrap_or_else(same);
+        let mut found = found.unwrap_or_else(|| self.with_views(self.views.clone()));
         for (position, layer) in config.views.iter().enumerate() {
             if layer.upgrade().is_some_and(|layer| layer.fields.shows_usual_policies()) {
                 found.views[position].fields.clone_from(&self.views[position].fields);
@@ -372,24 +347,38 @@ mod tests {
     fn callers_with_equal_numbers_share_one_set_and_the_number_of_sets_is_bounded() {
         let minute = QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=100_000);
         let config = RulesConfig::default();
-        let set = Arc::new(QuotaSet::new(vec![minute], &config).unwrap());
-        let quotas = |quota| CallerQuotas::new().quota("minute", quota);
-        let of = |quota| Arc::clone(&set).for_caller(&quotas(quota), Timestamp::default, &config);
-        assert!(of(5_000).is_same(&of(5_000)) && !of(5_000).is_same(&of(5_001)));
-        assert!(of(100).is_same(&set), "the numbers of the rules");
-        assert!(of(100_001).is_same(&of(100_000)), "the same within the bounds");
-        for quota in 1..=MAX_INDIVIDUAL_SETS as u64 + 100 {
-            assert_eq!(of(quota).policies().next().unwrap().quota(), quota);
+        let set = Arc::new(QuotaSet::new("", &[minute], &config).unwrap());
+        let copies = [0; 2].map(|_| Arc::new(set.with_own_count()));
+        let of = |copy: &Arc<QuotaSet>, quota, percent| {
+            let quotas = CallerQuotas::new().quota("minute", quota);
+            let numbers = copy.individual(&quotas, Timestamp::default);
+            copy.variant(numbers, percent, &config).into_owned()
+        };
+        let [here, there] = &copies;
+        let is_same = |one: &QuotaSet, other: &QuotaSet| one.policies.is_same(&other.policies);
+        for percent in [100, 50] {
+            let one = of(here, 5_000, percent);
+            assert!(Arc::ptr_eq(&one, &of(here, 5_000, percent)), "made once");
+            assert!(is_same(&one, &of(there, 5_000, percent)), "shared by all threads");
+            assert!(
+                !Arc::ptr_eq(&one, &of(there, 5_000, percent)),
+                "with a count of its own"
+            );
+            assert!(!is_same(&one, &of(here, 5_001, percent)));
+            let most = [100_001, 100_000].map(|quota| of(here, quota, percent));
+            assert!(Arc::ptr_eq(&most[0], &most[1]), "the same within the bounds");
         }
-        let number = || set.individual.as_ref().unwrap().lock().len();
-        assert_eq!(number(), MAX_INDIVIDUAL_SETS);
-        // Sets with reduced capacity count as well.
+        assert!(Arc::ptr_eq(&of(here, 100, 100), here), "the numbers of the rules");
+        for quota in 1..=MAX_VARIANTS as u64 + 100 {
+            assert_eq!(of(here, quota, 100).policies().next().unwrap().quota(), quota);
+        }
         for percent in 1..100 {
-            let reduced = of(5_000).at_capacity(percent, &config);
+            let reduced = of(here, 5_000, percent);
             assert_eq!(reduced.policies().next().unwrap().quota(), 50 * u64::from(percent));
             assert!(reduced.is_reduced);
         }
-        assert_eq!(number(), MAX_INDIVIDUAL_SETS);
-        assert!(of(5_000).reduced.get().is_none());
+        for sets in [&set, here] {
+            assert_eq!(sets.variants.lock().len(), MAX_VARIANTS);
+        }
     }
 }

@@ -15,11 +15,8 @@ use crate::{
 pub(super) struct Sets {
     pub(super) rules: Rules,
     /// A single tier without a name, if all callers have the same policies.
-    pub(super) tiers: PerThread<Vec<CheckedTier>>,
+    pub(super) tiers: PerThread<Vec<Arc<QuotaSet>>>,
 }
-
-/// Name and policies. No policies: unlimited.
-type CheckedTier = (Option<Arc<str>>, Option<Arc<QuotaSet>>);
 
 impl Sets {
     pub(super) fn new(rules: Rules, config: &RulesConfig) -> Result<Self, ConfigError> {
@@ -27,7 +24,7 @@ impl Sets {
         let can_tell = config.can_tell_tiers();
         let tiers = match (&*rules.policies, &*rules.tiers) {
             ([], []) if config.expects_tiers() => return error("tiers: at least one is required"),
-            (policies, []) => vec![(None, Some(Arc::new(config.check(policies)?)))],
+            (policies, []) => vec![Arc::new(config.check("", policies)?)],
             ([], tiers) if can_tell => config.check_tiers(tiers)?,
             ([], _) => return Err(RulesConfig::no_source_of_tiers()),
             _ => return error("policies: `policy` and `tiers` cannot be combined; add the policies to the tiers"),
@@ -37,14 +34,9 @@ impl Sets {
     }
 
     #[inline]
-    pub(super) fn tiers(&self) -> &[CheckedTier] {
-        self.tiers.local(|tiers| {
-            let apart = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
-            let tiers = tiers.iter();
-            tiers
-                .map(|(name, set)| (name.as_deref().map(Arc::from), set.as_ref().map(apart)))
-                .collect()
-        })
+    pub(super) fn tiers(&self) -> &[Arc<QuotaSet>] {
+        let copy = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
+        self.tiers.local(|tiers| tiers.iter().map(copy).collect())
     }
 
     #[inline]
@@ -52,8 +44,8 @@ impl Sets {
         !self.rules.tiers.is_empty()
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Arc<QuotaSet>> {
-        self.tiers.first().iter().filter_map(|(_, set)| set.as_ref())
+    pub(super) fn all(&self) -> &[Arc<QuotaSet>] {
+        self.tiers.first()
     }
 
     /// Adds a layer. The policies keep their identity, so that prefetched units, for example, stay valid.
@@ -61,13 +53,12 @@ impl Sets {
         if self.has_tiers() && !layer.has_tiers {
             return Err(RulesConfig::no_source_of_tiers());
         }
-        let tiers = self.tiers.first().iter().map(|(name, set)| {
-            let set = set.as_ref().map(|set| set.with_layer(position, layer).map(Arc::new));
-            let set = set.transpose().map_err(|error| match name {
-                Some(name) => error.within(format_args!("tier {name:?}")),
-                None => error,
-            });
-            Ok((name.clone(), set?))
+        let tiers = self.all().iter().map(|set| {
+            let changed = set.with_layer(position, layer).map(Arc::new);
+            changed.map_err(|error| match set.tier() {
+                "" => error,
+                tier => error.within(format_args!("tier {tier:?}")),
+            })
         });
         Ok(Self {
             tiers: PerThread::new(tiers.collect::<Result<_, ConfigError>>()?),
@@ -78,13 +69,13 @@ impl Sets {
 
 impl RulesConfig {
     /// Validates policies that apply together, for all layers.
-    fn check(&self, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
-        let set = QuotaSet::new(policies.to_vec(), self)?;
+    fn check(&self, tier: &str, policies: &[QuotaPolicy]) -> Result<QuotaSet, ConfigError> {
+        let set = QuotaSet::new(tier, policies, self)?;
         self.layers().try_for_each(|layer| layer.check(set.all()))?;
         Ok(set)
     }
 
-    fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<CheckedTier>, ConfigError> {
+    fn check_tiers(&self, tiers: &[(String, Option<Vec<QuotaPolicy>>)]) -> Result<Vec<Arc<QuotaSet>>, ConfigError> {
         let mut names = HashSet::new();
         let checked = tiers.iter().map(|(name, policies)| {
             let within = |error: ConfigError| error.within(format_args!("tier {name:?}"));
@@ -96,11 +87,11 @@ impl RulesConfig {
                 let problem = "duplicate name; names must be unique";
                 return error(ConfigErrorKind::DuplicateTier, problem);
             }
-            let set = policies.as_deref().map(|policies| self.check(policies));
-            match set.transpose() {
-                Ok(set) => Ok((Some(Arc::from(&**name)), set.map(Arc::new))),
-                Err(error) => Err(within(error)),
-            }
+            let set = match policies {
+                Some(policies) => self.check(name, policies).map_err(within)?,
+                None => QuotaSet::unlimited(name, self),
+            };
+            Ok(Arc::new(set))
         });
         checked.collect()
     }

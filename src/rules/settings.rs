@@ -5,7 +5,7 @@ use std::sync::{Arc, atomic::AtomicBool};
 use arc_swap::ArcSwap;
 
 use super::{
-    active::Active, applied::AppliedRules, config::RulesConfig, data::Rules, policies::Policies, sets::Sets,
+    applied::AppliedRules, config::RulesConfig, data::Rules, policies::Policies, select::Active, sets::Sets,
     switch::Switch,
 };
 use crate::{
@@ -77,7 +77,7 @@ impl RulesSettings {
 
 fn check_keys_are_used(keys: &[String], sets: &Sets) -> Result<(), ConfigError> {
     let is_used = |index| {
-        let mut parts = sets.all().flat_map(|set| &set.parts);
+        let mut parts = sets.all().iter().flat_map(|set| &set.parts);
         parts.any(|part| part.key == Some(index))
     };
     if let Some((_, name)) = keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {

@@ -64,8 +64,12 @@ pub(crate) struct TierSource {
 }
 
 impl TierSource {
-    pub(crate) fn tier_of<'a>(&self, request: &'a Parts) -> Option<&'a str> {
-        self.select.as_ref()?(request)
+    pub(crate) fn tier_of<'a>(&self, request: &'a Parts) -> Result<&'a str, NoTier> {
+        let name = self.select.as_ref().and_then(|select| select(request));
+        name.ok_or_else(|| match request.extensions.get() {
+            Some(NoTier::Uncounted) if self.is_resolved => NoTier::Uncounted,
+            _ => NoTier::First,
+        })
     }
 
     pub(crate) fn is_none(&self) -> bool {
@@ -75,11 +79,6 @@ impl TierSource {
     /// Returns `true` if a request without a tier has not passed a `TierLayer`.
     pub(crate) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()
-    }
-
-    /// Returns `true` if the request passes uncounted because its tier is unknown.
-    pub(crate) fn is_uncounted(&self, request: &Parts) -> bool {
-        self.is_resolved && request.extensions.get() == Some(&NoTier::Uncounted)
     }
 }
 

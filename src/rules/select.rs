@@ -1,0 +1,131 @@
+//! Which policies apply to a caller.
+//!
+//! The order of decisions:
+//!
+//! 1. The *kill switch* ([`Active::is_on`]). While it is off, nothing is selected. The layer and `Caller` ask it after the
+//!    access list, because blocked callers stay blocked.
+//! 2. The *rollout*: a caller that is part of it has the new rules, by the digest of its main key.
+//! 3. The *tier*, by name, in these rules. A caller without a tier, or with an unknown one, has the first tier.
+//! 4. *Individual quotas*, for the policies of the tier that allow them.
+//! 5. *Reduced capacity*, in percent of the quotas found so far.
+//!
+//! The last two steps lead to a variant of the set of the tier, which is prepared once and kept with that set.
+
+use std::{borrow::Cow, sync::Arc};
+
+use smallvec::SmallVec;
+
+use super::{applied::AppliedRules, config::RulesConfig, resolved::NoTier, set::QuotaSet, sets::Sets, switch::Switch};
+use crate::{
+    clock::Timestamp,
+    decision::Outcome,
+    partition::PartitionId,
+    policy::{CallerQuotas, QuotaPolicy},
+};
+
+/// A snapshot of the rules and the switch.
+#[derive(Clone, Debug)]
+pub(crate) struct Active {
+    pub(super) config: Arc<RulesConfig>,
+    pub(super) switch: Switch,
+    /// `None`: no source has claimed the rules.
+    pub(super) claim: Option<ClaimState>,
+    pub(super) rules: AppliedRules,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ClaimState {
+    /// The rules of the source, while the program overrides them.
+    pub(super) overridden: Option<AppliedRules>,
+}
+
+impl Active {
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.switch.is_on()
+    }
+
+    /// Returns the policies of a caller, or `None` if its tier is unknown and such callers pass uncounted.
+    ///
+    /// Each closure is called at most once, and only if the rules depend on its value. Allocates only for the first
+    /// caller with the same individual quotas at the same capacity.
+    #[inline]
+    pub(crate) fn select<'a>(
+        &self,
+        percent: u8,
+        partition: impl FnOnce() -> Option<PartitionId>,
+        tier: impl FnOnce() -> Result<&'a str, NoTier>,
+        quotas: impl FnOnce() -> Option<&'a CallerQuotas>,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Option<Cow<'_, Arc<QuotaSet>>> {
+        let sets = self.sets(partition);
+        let tiers = sets.tiers();
+        let named = match sets.has_tiers().then(tier) {
+            Some(Err(NoTier::Uncounted)) => return None,
+            Some(Ok(name)) => tiers.iter().find(|set| set.tier() == name),
+            Some(Err(NoTier::First)) | None => None,
+        };
+        let set = named.unwrap_or(&tiers[0]);
+        let numbers = match set.allows_individual().then(quotas).flatten() {
+            Some(quotas) => set.individual(quotas, now),
+            None => SmallVec::new(),
+        };
+        Some(set.variant(numbers, percent, &self.config))
+    }
+
+    /// The rules for a caller with this partition of the main key.
+    #[inline]
+    fn sets(&self, partition: impl FnOnce() -> Option<PartitionId>) -> &Sets {
+        match &self.rules.candidate {
+            Some(candidate) if candidate.takes(partition()) => &candidate.sets,
+            _ => &self.rules.current,
+        }
+    }
+
+    /// Returns `true` if the caller gets the new rules of a rollout.
+    pub(crate) fn is_trial(&self, partition: Option<PartitionId>) -> bool {
+        !std::ptr::eq(self.sets(|| partition), &*self.rules.current)
+    }
+
+    /// Returns the names of all tiers if this is none of them. Rules without tiers apply to every tier.
+    pub(crate) fn unknown_tier(&self, name: &str) -> Option<Vec<String>> {
+        let tiers = self.rules.all().flat_map(|sets| sets.rules.tiers());
+        let known: Vec<String> = tiers.map(|(tier, _)| tier.to_owned()).collect();
+        (!known.is_empty() && !known.iter().any(|tier| tier == name)).then_some(known)
+    }
+}
+
+/// The selected policies of a request, until its response.
+#[derive(Debug, Default)]
+pub(crate) struct Selection {
+    /// `None` if no policies were selected.
+    pub(crate) set: Option<Arc<QuotaSet>>,
+    /// The policies that the application reports as violated.
+    pub(crate) violated: Vec<Cow<'static, str>>,
+}
+
+impl Selection {
+    /// Empty for rules without tiers.
+    #[inline]
+    pub(crate) fn tier(&self) -> &str {
+        self.set.as_ref().map_or("", |set| set.tier())
+    }
+
+    /// The visible policies that explain a rejection by the application: the policies that the application named, or
+    /// all enforced policies if it is overloaded.
+    pub(crate) fn violated_by(&self, outcome: Outcome) -> SmallVec<[&str; 4]> {
+        let policies = || self.set.iter().flat_map(|set| set.policies());
+        match outcome {
+            Outcome::Abnormal => {
+                let is_hidden = |name: &str| policies().any(|policy| policy.is_hidden() && policy.name() == name);
+                let names = self.violated.iter().map(|name| &**name);
+                names.filter(|name| !is_hidden(name)).collect()
+            }
+            Outcome::Overloaded => {
+                let told = policies().filter(|policy| !policy.is_hidden() && !policy.is_shadow());
+                told.map(QuotaPolicy::name).collect()
+            }
+            _ => SmallVec::new(),
+        }
+    }
+}
