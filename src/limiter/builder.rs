@@ -10,7 +10,7 @@ use crate::{
     clock::Clock,
     error::{ConfigError, ConfigErrorKind},
     policy::QuotaPolicy,
-    rules::{Rules, RulesSettings},
+    rules::{Policies, Rules},
     store::Store,
     telemetry::{self, LayerTelemetry},
 };
@@ -48,7 +48,10 @@ use crate::{
 pub struct LimiterBuilder {
     store: Arc<dyn Store>,
     keys: KeysSettings,
-    rules: RulesSettings,
+    rules: Rules,
+    tiers: Option<Rules>,
+    /// Set if rules were loaded as data. Such rules need not use every key of the program.
+    has_data: bool,
     config: GuardConfig,
     clock: Clock,
     fallback: Option<Arc<dyn Store>>,
@@ -63,7 +66,9 @@ impl Limiter {
         LimiterBuilder {
             store: Arc::new(store),
             keys: KeysSettings::default(),
-            rules: RulesSettings::default(),
+            rules: Rules::new(),
+            tiers: None,
+            has_data: false,
             config: GuardConfig::default(),
             clock: Clock::system(),
             fallback: None,
@@ -88,7 +93,7 @@ impl LimiterBuilder {
     /// A request is charged to all policies or, if one policy rejects the request, to none. Amounts of a [custom
     /// unit](QuotaPolicy::with_unit) are passed to [`Caller::units`](crate::Caller::units).
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {
-        self.rules.policy(policy);
+        self.rules = self.rules.policy(policy);
         self
     }
 
@@ -98,12 +103,13 @@ impl LimiterBuilder {
     /// [`Tiers::from_fn`](crate::Tiers::from_fn), which then needs no tiers of its own. These rules do not have to use
     /// every [named key](Self::named_key), because rules published later may use them.
     pub fn rules(mut self, rules: Rules) -> Self {
-        self.rules.rules(rules);
+        self.rules.append(rules);
+        self.has_data = true;
         self
     }
 
     pub(crate) fn tiers(mut self, tiers: Rules) -> Self {
-        self.rules.tiers(tiers);
+        self.tiers.get_or_insert_default().append(tiers);
         self
     }
 
@@ -253,7 +259,7 @@ impl LimiterBuilder {
         }
         self.access_list.as_ref().map_or(Ok(()), AccessList::check)?;
         let scope = &keys.scope_name;
-        let policies = self.rules.build(scope, self.keys.named)?;
+        let policies = Policies::new(scope, self.keys.named, self.rules, self.tiers, self.has_data)?;
         self.config.check()?;
         if let Some(window) = policies.lone_large_window() {
             telemetry::lone_large_window(scope, window);

@@ -1,12 +1,16 @@
 //! Claims: rules and a switch from a source outside the program.
 
-use std::{fmt, mem, sync::atomic::Ordering};
+use std::{
+    fmt, mem,
+    sync::{Arc, atomic::Ordering},
+};
 
 use super::{
-    applied::AppliedRules,
+    checked::{AppliedRules, Rollout},
     data::Rules,
     handle::RulesHandle,
-    select::{Active, ClaimState},
+    policies::Policies,
+    select::Active,
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
@@ -52,7 +56,7 @@ use crate::{
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 #[must_use = "dropping a claim releases it"]
-pub struct RulesClaim(RulesHandle);
+pub struct RulesClaim(Arc<Policies>);
 
 /// Rules, a rollout and the switch, applied in one step by a [`RulesClaim`].
 ///
@@ -114,16 +118,13 @@ impl Active {
     /// Applies rules of the program, overriding a claim.
     pub(super) fn replace(&mut self, rules: AppliedRules) {
         let before = mem::replace(&mut self.rules, rules);
-        if let Some(claim) = &mut self.claim {
-            claim.overridden.get_or_insert(before);
+        if self.is_claimed {
+            self.overridden.get_or_insert(before);
         }
     }
 
     fn replace_by_claim(&mut self, rules: AppliedRules) {
-        match self.claim.as_mut().and_then(|claim| claim.overridden.as_mut()) {
-            Some(overridden) => *overridden = rules,
-            None => self.rules = rules,
-        }
+        *self.overridden.as_mut().unwrap_or(&mut self.rules) = rules;
     }
 }
 
@@ -138,15 +139,15 @@ impl RulesHandle {
     /// Returns [`ConfigErrorKind::Claim`] if another source has claimed the rules of this limiter.
     pub fn claim(&self) -> Result<RulesClaim, ConfigError> {
         let _changing = self.0.begin_change();
-        if self.0.active.load().claim.is_some() {
+        if self.0.active.load().is_claimed {
             let message = format!("scope {:?}: rules are already claimed by another source", self.scope());
             return Err(ConfigError::new(ConfigErrorKind::Claim, message));
         }
         self.0.change(|active| {
-            active.claim = Some(ClaimState::default());
+            active.is_claimed = true;
             active.switch.claim();
         });
-        Ok(RulesClaim(self.clone()))
+        Ok(RulesClaim(Arc::clone(&self.0)))
     }
 
     /// Clears all overrides and restores the rules and the switch of the [claim](Self::claim).
@@ -159,7 +160,7 @@ impl RulesHandle {
         let _changing = self.0.begin_change();
         self.0.change(|active| {
             active.switch.release();
-            if let Some(rules) = active.claim.as_mut().and_then(|claim| claim.overridden.take()) {
+            if let Some(rules) = active.overridden.take() {
                 active.rules = rules;
             }
         });
@@ -188,17 +189,16 @@ impl RulesClaim {
     /// including the switch: use [`set_enabled`](Self::set_enabled) for a kill switch that works even with invalid
     /// rules.
     pub fn apply(&self, update: RulesUpdate) -> Result<(), ConfigError> {
-        let policies = &self.0.0;
-        let _changing = policies.begin_change();
-        let current = self.0.sets(update.rules)?;
-        let candidate = update.rollout.map(|(percent, partitions, rules)| {
-            let candidate = self.0.candidate(percent, &partitions, rules);
-            candidate.map_err(|error| error.within("roll_out"))
+        let _changing = self.0.begin_change();
+        let current = self.0.check(update.rules)?;
+        let rollout = update.rollout.map(|(percent, partitions, rules)| {
+            let rollout = Rollout::new(percent, partitions, || self.0.check(rules));
+            rollout.map_err(|error| error.within("roll_out"))
         });
-        let candidate = candidate.transpose()?;
-        let rules = AppliedRules { current, candidate };
-        policies.has_data.store(true, Ordering::Relaxed);
-        policies.change(|active| {
+        let rollout = rollout.transpose()?;
+        let rules = AppliedRules { current, rollout };
+        self.0.has_data.store(true, Ordering::Relaxed);
+        self.0.change(|active| {
             active.switch.turn_by_claim(update.enabled);
             active.replace_by_claim(rules.clone());
         });
@@ -207,24 +207,24 @@ impl RulesClaim {
 
     /// Sets only the switch. [`RulesHandle::disable`] and [`RulesHandle::enable`] override it.
     pub fn set_enabled(&self, enabled: bool) {
-        self.0.0.change(|active| active.switch.turn_by_claim(enabled));
+        self.0.change(|active| active.switch.turn_by_claim(enabled));
     }
 
     /// Returns `true` while the program overrides the rules or the switch of the source.
     ///
     /// Setting the switch to the same position as the source is not an override.
     pub fn is_overridden(&self) -> bool {
-        let active = self.0.0.active.load();
-        let claim = active.claim.as_ref();
-        claim.is_some_and(|claim| claim.overridden.is_some()) || active.switch.is_overridden()
+        let active = self.0.active.load();
+        active.overridden.is_some() || active.switch.is_overridden()
     }
 }
 
 impl Drop for RulesClaim {
     fn drop(&mut self) {
-        let _changing = self.0.0.begin_change();
-        self.0.0.change(|active| {
-            active.claim = None;
+        let _changing = self.0.begin_change();
+        self.0.change(|active| {
+            active.is_claimed = false;
+            active.overridden = None;
             active.switch.turn_by_claim(true);
         });
     }
@@ -233,7 +233,7 @@ impl Drop for RulesClaim {
 impl fmt::Debug for RulesClaim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RulesClaim")
-            .field("scope", &self.0.scope())
+            .field("scope", &self.0.scope)
             .field("is_overridden", &self.is_overridden())
             .finish_non_exhaustive()
     }

@@ -9,14 +9,11 @@ use crate::{
     response::fields::ResponseFields,
 };
 
-/// Hashed, because rules as data can name any number of keys.
-pub(super) type KeyNames = IndexSet<String, RandomState>;
-
 /// The settings of a limiter and its layers that rules must be compatible with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulesConfig {
-    /// Names of all keys except the main key, in order.
-    pub(super) keys: KeyNames,
+    /// Names of all keys except the main key, in order. Hashed, because rules as data can name any number of keys.
+    pub(super) keys: IndexSet<String, RandomState>,
     /// The position of a layer never changes. The position of a dropped layer is reused.
     pub(super) views: Vec<Weak<LayerView>>,
 }

@@ -51,7 +51,7 @@ impl Rules {
         }
     }
 
-    pub(super) fn append(&mut self, other: Self) {
+    pub(crate) fn append(&mut self, other: Self) {
         self.policies.extend(other.policies);
         self.tiers.extend(other.tiers);
     }

@@ -94,20 +94,20 @@ impl RulesDiff {
     /// `first` is the first tier of the old rules.
     fn compare_tiers(&mut self, old: &Rules, new: &Rules, first: &str) {
         let (older, newer) = (tiers_by_name(old), tiers_by_name(new));
-        for (tier, policies) in &old.tiers {
-            let named = newer.get(&**tier).copied();
-            let heir = named.or(new.tiers.first());
-            let after = heir.map_or(Some(&*new.policies), |(_, policies)| policies.as_deref());
+        for (tier, policies) in old.tiers() {
+            let named = newer.get(tier).map(|policies| (tier, *policies));
+            let heir = named.or(new.tiers().next());
+            let after = heir.map_or(Some(&*new.policies), |(_, policies)| policies);
             if named.is_none() {
                 let heir = heir.map(|(name, _)| format!("its callers are now counted in tier {name:?}"));
                 let for_all = || "its callers are now counted by the policies for all callers".to_owned();
                 let details = heir.unwrap_or_else(for_all);
                 self.push(Some(tier), None, ChangeKind::Removed, vec![details]);
             }
-            self.compare(Some(tier), policies.as_deref(), after);
+            self.compare(Some(tier), policies, after);
         }
-        for (tier, policies) in &new.tiers {
-            if !older.contains_key(&**tier) {
+        for (tier, policies) in new.tiers() {
+            if !older.contains_key(tier) {
                 let details = policies.is_none().then(|| "it is unlimited".to_owned());
                 self.push(Some(tier), None, ChangeKind::Added, details.into_iter().collect());
             }
@@ -193,11 +193,10 @@ impl RulesDiff {
     }
 }
 
-type Tier = (String, Option<Vec<QuotaPolicy>>);
-
 /// Rules that were not validated may have tiers with equal names, of which the first counts.
-fn tiers_by_name(rules: &Rules) -> HashMap<&str, &Tier> {
-    rules.tiers.iter().rev().map(|tier| (&*tier.0, tier)).collect()
+fn tiers_by_name(rules: &Rules) -> HashMap<&str, Option<&[QuotaPolicy]>> {
+    let tiers = rules.tiers.iter().rev();
+    tiers.map(|(name, policies)| (&**name, policies.as_deref())).collect()
 }
 
 /// Returns `true` if the policy is closed, or its rate falls to a tenth or less.

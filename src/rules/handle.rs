@@ -1,10 +1,11 @@
 use std::sync::{Arc, atomic::Ordering};
 
-use super::{applied::AppliedRules, candidate::Candidate, data::Rules, policies::Policies, sets::Sets};
-use crate::{
-    error::{ConfigError, ConfigErrorKind},
-    partition::PartitionId,
+use super::{
+    checked::{AppliedRules, Rollout},
+    data::Rules,
+    policies::Policies,
 };
+use crate::error::ConfigError;
 
 /// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
@@ -79,8 +80,8 @@ impl RulesHandle {
     pub fn replace(&self, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.begin_change();
         let rules = AppliedRules {
-            current: self.sets(rules)?,
-            candidate: None,
+            current: self.0.check(rules)?,
+            rollout: None,
         };
         self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| active.replace(rules.clone()));
@@ -100,12 +101,12 @@ impl RulesHandle {
     /// Returns the errors of [`replace`](Self::replace), and an error if `percent` is above 100.
     pub fn roll_out(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.begin_change();
-        let candidate = Some(self.candidate(percent, &[], rules)?);
+        let rollout = Rollout::new(percent, Vec::new(), || self.0.check(rules))?;
         self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
             active.replace(AppliedRules {
                 current: Arc::clone(&active.rules.current),
-                candidate: candidate.clone(),
+                rollout: Some(rollout.clone()),
             });
         });
         Ok(())
@@ -114,8 +115,8 @@ impl RulesHandle {
     /// Returns the rules of the current [rollout](Self::roll_out) and its percentage, or `None` without a rollout.
     pub fn rollout(&self) -> Option<(u8, Rules)> {
         let active = self.0.active.load();
-        let candidate = active.rules.candidate.as_ref()?;
-        Some((candidate.percent, candidate.sets.rules.clone()))
+        let rollout = active.rules.rollout.as_ref()?;
+        Some((rollout.percent, rollout.rules.rules.clone()))
     }
 
     /// Disables the limits until [`enable`](Self::enable), for emergencies.
@@ -149,23 +150,6 @@ impl RulesHandle {
     ///
     /// Returns the errors of [`replace`](Self::replace).
     pub fn check(&self, rules: &Rules) -> Result<(), ConfigError> {
-        self.sets(rules.clone()).map(drop)
-    }
-
-    pub(super) fn candidate(
-        &self,
-        percent: u8,
-        partitions: &[PartitionId],
-        rules: Rules,
-    ) -> Result<Candidate, ConfigError> {
-        if percent > 100 {
-            let message = format!("rules: rollout percentage {percent} is outside 0..=100");
-            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
-        }
-        Ok(Candidate::new(percent, partitions, self.sets(rules)?))
-    }
-
-    pub(super) fn sets(&self, rules: Rules) -> Result<Arc<Sets>, ConfigError> {
-        Sets::new(rules, &self.0.active.load().config).map(Arc::new)
+        self.0.check(rules.clone()).map(drop)
     }
 }

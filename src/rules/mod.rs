@@ -1,7 +1,6 @@
 //! Rules: the policies that apply to a request, for all callers or by tier.
 
-mod applied;
-mod candidate;
+mod checked;
 mod claim;
 mod config;
 mod data;
@@ -13,9 +12,9 @@ mod policies;
 mod resolved;
 mod select;
 mod set;
-mod sets;
-mod settings;
 mod switch;
+#[cfg(test)]
+mod tests;
 mod tiers;
 mod view;
 
@@ -33,7 +32,6 @@ pub(crate) use self::{
     resolved::NoTier,
     select::{Active, Selection},
     set::QuotaSet,
-    settings::RulesSettings,
     tiers::TierSource,
     view::ViewClaim,
 };

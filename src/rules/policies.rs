@@ -6,8 +6,20 @@ use std::{
 
 use arc_swap::ArcSwap;
 
-use super::{config::LayerView, select::Active, set::QuotaSet};
-use crate::{policy::Policy, sync::mutex::Mutex, telemetry::SwitchMeter};
+use super::{
+    checked::{AppliedRules, CheckedRules},
+    config::{LayerView, RulesConfig},
+    data::Rules,
+    select::Active,
+    set::QuotaSet,
+    switch::Switch,
+};
+use crate::{
+    error::{ConfigError, ConfigErrorKind},
+    policy::Policy,
+    sync::mutex::Mutex,
+    telemetry::SwitchMeter,
+};
 
 /// The rules of a limiter, which can be replaced while requests are in progress.
 pub(crate) struct Policies {
@@ -22,23 +34,59 @@ pub(crate) struct Policies {
     pub(super) switch_meter: SwitchMeter,
 }
 
-/// Held from validation until rules take effect, because a layer added in between would invalidate the check.
-///
-/// Also holds all layers, and drops them after the lock: closures of a layer may own a claim of these rules, which takes
-/// the lock when it is dropped.
-pub(super) struct Changing<'a> {
-    /// The first field, which is dropped first.
-    _lock: MutexGuard<'a, ()>,
-    _layers: Vec<Arc<LayerView>>,
-}
-
 impl Policies {
-    pub(super) fn begin_change(&self) -> Changing<'_> {
-        let lock = self.changing.lock();
-        Changing {
-            _layers: self.active.load().config.layers().collect(),
-            _lock: lock,
+    /// Merges the rules of a builder. `tiers` are those of [`Tiers`](crate::Tiers), and `keys` are the names of all keys
+    /// except the main key.
+    pub(crate) fn new(
+        scope: &str,
+        keys: Vec<String>,
+        mut rules: Rules,
+        tiers: Option<Rules>,
+        has_data: bool,
+    ) -> Result<Self, ConfigError> {
+        let has_tiers = tiers.is_some();
+        rules.append(tiers.unwrap_or_default());
+        if has_tiers && rules.is_empty() {
+            let message = "tiers: at least one is required";
+            return Err(ConfigError::new(ConfigErrorKind::Policies, message));
         }
+        let config = RulesConfig {
+            keys: keys.iter().cloned().collect(),
+            views: Vec::new(),
+        };
+        let current = Arc::new(CheckedRules::new(rules, &config)?);
+        if !has_data {
+            check_keys_are_used(&keys, &current)?;
+        }
+        let active = Active {
+            config: Arc::new(config),
+            switch: Switch::default(),
+            rules: AppliedRules { current, rollout: None },
+            is_claimed: false,
+            overridden: None,
+        };
+        Ok(Self {
+            scope: scope.into(),
+            keys,
+            has_data: AtomicBool::new(has_data),
+            active: ArcSwap::from_pointee(active),
+            changing: Mutex::default(),
+            switch_meter: SwitchMeter::new(scope),
+        })
+    }
+
+    /// Held from validation until rules take effect, because a layer added in between would invalidate the check.
+    ///
+    /// Also holds all layers, which are dropped after the lock: closures of a layer may own a claim of these rules,
+    /// which takes the lock when it is dropped.
+    pub(super) fn begin_change(&self) -> (MutexGuard<'_, ()>, Vec<Arc<LayerView>>) {
+        let lock = self.changing.lock();
+        let layers = self.active.load().config.layers().collect();
+        (lock, layers)
+    }
+
+    pub(super) fn check(&self, rules: Rules) -> Result<Arc<CheckedRules>, ConfigError> {
+        CheckedRules::new(rules, &self.active.load().config).map(Arc::new)
     }
 
     /// Repeats `change` if another change interferes, so that no change is lost.
@@ -84,6 +132,18 @@ impl Policies {
         let shown = policies.find(|policy| policy.shows_partition_key && !policy.is_hidden())?;
         Some(shown.name().to_owned())
     }
+}
+
+fn check_keys_are_used(keys: &[String], rules: &CheckedRules) -> Result<(), ConfigError> {
+    let is_used = |index| {
+        let mut parts = rules.all().iter().flat_map(|set| &set.parts);
+        parts.any(|part| part.key == Some(index))
+    };
+    if let Some((_, name)) = keys.iter().enumerate().find(|(index, _)| !is_used(*index)) {
+        let message = format!("key {name:?}: not used by any policy; use `keyed_by`, or remove the key");
+        return Err(ConfigError::new(ConfigErrorKind::Key, message));
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Policies {

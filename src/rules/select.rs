@@ -15,7 +15,13 @@ use std::{borrow::Cow, sync::Arc};
 
 use smallvec::SmallVec;
 
-use super::{applied::AppliedRules, config::RulesConfig, resolved::NoTier, set::QuotaSet, sets::Sets, switch::Switch};
+use super::{
+    checked::{AppliedRules, CheckedRules},
+    config::RulesConfig,
+    resolved::NoTier,
+    set::QuotaSet,
+    switch::Switch,
+};
 use crate::{
     clock::Timestamp,
     decision::Outcome,
@@ -28,14 +34,9 @@ use crate::{
 pub(crate) struct Active {
     pub(super) config: Arc<RulesConfig>,
     pub(super) switch: Switch,
-    /// `None`: no source has claimed the rules.
-    pub(super) claim: Option<ClaimState>,
     pub(super) rules: AppliedRules,
-}
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct ClaimState {
-    /// The rules of the source, while the program overrides them.
+    pub(super) is_claimed: bool,
+    /// The rules of the source that has claimed them, while the program overrides them.
     pub(super) overridden: Option<AppliedRules>,
 }
 
@@ -58,9 +59,9 @@ impl Active {
         quotas: impl FnOnce() -> Option<&'a CallerQuotas>,
         now: impl FnOnce() -> Timestamp,
     ) -> Option<Cow<'_, Arc<QuotaSet>>> {
-        let sets = self.sets(partition);
-        let tiers = sets.tiers();
-        let named = match sets.has_tiers().then(tier) {
+        let rules = self.rules_for(partition);
+        let tiers = rules.tiers();
+        let named = match rules.has_tiers().then(tier) {
             Some(Err(NoTier::Uncounted)) => return None,
             Some(Ok(name)) => tiers.iter().find(|set| set.tier() == name),
             Some(Err(NoTier::First)) | None => None,
@@ -75,21 +76,21 @@ impl Active {
 
     /// The rules for a caller with this partition of the main key.
     #[inline]
-    fn sets(&self, partition: impl FnOnce() -> Option<PartitionId>) -> &Sets {
-        match &self.rules.candidate {
-            Some(candidate) if candidate.takes(partition()) => &candidate.sets,
+    fn rules_for(&self, partition: impl FnOnce() -> Option<PartitionId>) -> &CheckedRules {
+        match &self.rules.rollout {
+            Some(rollout) if rollout.takes(partition()) => &rollout.rules,
             _ => &self.rules.current,
         }
     }
 
     /// Returns `true` if the caller gets the new rules of a rollout.
     pub(crate) fn is_trial(&self, partition: Option<PartitionId>) -> bool {
-        !std::ptr::eq(self.sets(|| partition), &*self.rules.current)
+        !std::ptr::eq(self.rules_for(|| partition), &*self.rules.current)
     }
 
     /// Returns the names of all tiers if this is none of them. Rules without tiers apply to every tier.
     pub(crate) fn unknown_tier(&self, name: &str) -> Option<Vec<String>> {
-        let tiers = self.rules.all().flat_map(|sets| sets.rules.tiers());
+        let tiers = self.rules.all().flat_map(|checked| checked.rules.tiers());
         let known: Vec<String> = tiers.map(|(tier, _)| tier.to_owned()).collect();
         (!known.is_empty() && !known.iter().any(|tier| tier == name)).then_some(known)
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, sync::Arc, time::Duration};
 use indexmap::IndexMap;
 use smallvec::SmallVec;
 
-use super::config::{KeyNames, LayerView, RulesConfig};
+use super::config::{LayerView, RulesConfig};
 use crate::{
     clock::Timestamp,
     error::{ConfigError, ConfigErrorKind},
@@ -42,12 +42,9 @@ pub(crate) struct QuotaSet {
     variants: Mutex<Variants>,
 }
 
-/// The set with individual quotas, or at reduced capacity. A copy for a thread has copies of its original's variants,
+/// The set with individual quotas, or at a capacity in percent. A copy for a thread has copies of its original's variants,
 /// because policies are identified by their address.
-type Variants = IndexMap<VariantKey, Arc<QuotaSet>, foldhash::fast::RandomState>;
-
-/// The individual numbers, and the capacity in percent.
-type VariantKey = (IndividualNumbers, u8);
+type Variants = IndexMap<(IndividualNumbers, u8), Arc<QuotaSet>, foldhash::fast::RandomState>;
 
 /// Each with the index of its policy.
 pub(super) type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
@@ -90,13 +87,13 @@ pub(crate) struct SetPart {
 }
 
 /// Groups the policies by key, in the order of their first policies.
-fn parts(policies: &PolicySet, keys: &KeyNames) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
+fn parts(policies: &PolicySet, config: &RulesConfig) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
     for policy in policies {
         let policy = policy.policy();
         let key = match policy.key_name() {
             None => None,
-            Some(name) => Some(keys.get_index_of(name).ok_or_else(|| {
+            Some(name) => Some(config.keys.get_index_of(name).ok_or_else(|| {
                 let message = format!("policy {:?}: unknown key {name:?}", policy.name());
                 ConfigError::new(ConfigErrorKind::Key, message)
             })?),
@@ -134,19 +131,14 @@ fn units(policies: &PolicySet, known: &[UnitName]) -> Result<SmallVec<[usize; MA
 }
 
 impl QuotaSet {
-    /// No policies: unlimited. The tier is empty for rules without tiers.
-    pub(super) fn new(tier: &str, policies: &[QuotaPolicy], config: &RulesConfig) -> Result<Self, ConfigError> {
-        Self::of_tier(tier.into(), policies.to_vec(), config)
-    }
-
     pub(super) fn unlimited(tier: &str, config: &RulesConfig) -> Self {
         let views = config.views.iter().map(|_| SetView::default());
         Self::of(tier.into(), PolicySet::unlimited(), SmallVec::new(), views.collect())
     }
 
-    fn of_tier(tier: Arc<str>, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
+    pub(super) fn new(tier: Arc<str>, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         let policies = PolicySet::new(policies)?;
-        let parts = parts(&policies, &config.keys)?;
+        let parts = parts(&policies, config)?;
         let views = config.views.iter().map(|layer| match layer.upgrade() {
             None => Ok(SetView::default()),
             Some(layer) => SetView::new(&policies, &layer),
@@ -261,7 +253,7 @@ impl QuotaSet {
         Cow::Owned(self.interned((numbers, percent.clamp(1, 100)), config))
     }
 
-    fn interned(&self, key: VariantKey, config: &RulesConfig) -> Arc<Self> {
+    fn interned(&self, key: (IndividualNumbers, u8), config: &RulesConfig) -> Arc<Self> {
         if let Some(known) = self.variants.lock().get(&key) {
             return Arc::clone(known);
         }
@@ -277,7 +269,7 @@ impl QuotaSet {
         Arc::clone(variants.entry(key).or_insert(made))
     }
 
-    fn make(&self, (numbers, percent): &VariantKey, config: &RulesConfig) -> Self {
+    fn make(&self, (numbers, percent): &(IndividualNumbers, u8), config: &RulesConfig) -> Self {
         match (numbers.is_empty(), percent) {
             (true, percent) => self.reduced_to(*percent, config),
             (false, 100) => {
@@ -296,7 +288,7 @@ impl QuotaSet {
 
     /// A set of `policies`, which differ from the policies of `self` only in their numbers.
     fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
-        let of = |policies, config: &_| Self::of_tier(Arc::clone(&self.tier), policies, config);
+        let of = |policies, config: &_| Self::new(Arc::clone(&self.tier), policies, config);
         of(policies.clone(), config).or_else(|_| {
             // The fields of a layer cannot represent these policies, so they show the original policies.
             let mut changed = of(policies, &config.without_layers())?;
@@ -308,7 +300,7 @@ impl QuotaSet {
     fn reduced_to(&self, percent: u8, config: &RulesConfig) -> Self {
         let reduced = |percent| {
             let reduced = self.policies().map(|policy| policy.clone().reduced_to(percent));
-            Self::of_tier(Arc::clone(&self.tier), reduced.collect(), config)
+            Self::new(Arc::clone(&self.tier), reduced.collect(), config)
         };
         // Some percentages lead to numbers that cannot be counted exactly, or that are equal where a dialect forbids
         // it. Try lower percentages.
@@ -347,7 +339,7 @@ mod tests {
     fn callers_with_equal_numbers_share_one_set_and_the_number_of_sets_is_bounded() {
         let minute = QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=100_000);
         let config = RulesConfig::default();
-        let set = Arc::new(QuotaSet::new("", &[minute], &config).unwrap());
+        let set = Arc::new(QuotaSet::new("".into(), vec![minute], &config).unwrap());
         let copies = [0; 2].map(|_| Arc::new(set.with_own_count()));
         let of = |copy: &Arc<QuotaSet>, quota, percent| {
             let quotas = CallerQuotas::new().quota("minute", quota);

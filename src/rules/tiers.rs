@@ -82,7 +82,7 @@ impl TierSource {
     }
 }
 
-pub(super) type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
+type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
 
 impl Tiers {
     /// Creates tiers that are selected by the name that `select` returns.

@@ -29,7 +29,7 @@ impl Policies {
     /// Adds a layer if it is compatible with the current rules. While an override is active, the layer must also be
     /// compatible with the rules of the source.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
-        // Dropped after the lock if it is rejected, as by `Changing`.
+        // Dropped after the lock if it is rejected, as by `begin_change`.
         let view = Arc::new(view);
         let _changing = self.begin_change();
         let active = self.active.load_full();
@@ -44,15 +44,13 @@ impl Policies {
         if !self.has_data.load(Ordering::Relaxed) {
             check_units_are_used(&view.units, &rules.current.rules)?;
         }
-        let overridden = active.claim.as_ref().and_then(|claim| claim.overridden.as_ref());
+        let overridden = active.overridden.as_ref();
         let overridden = overridden.map(|rules| rules.with_layer(position, &view)).transpose()?;
         let config = Arc::new(config);
         self.change(|active| {
             active.config = Arc::clone(&config);
             active.rules.clone_from(&rules);
-            if let Some(claim) = &mut active.claim {
-                claim.overridden.clone_from(&overridden);
-            }
+            active.overridden.clone_from(&overridden);
         });
         Ok(ViewClaim { position, view })
     }
