@@ -35,8 +35,8 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Merges the rules of a builder. `tiers` are those of [`Tiers`](crate::Tiers), and `keys` are the names of all keys
-    /// except the main key.
+    /// Merges the rules of a builder. `tiers` are those of [`Tiers`](crate::Tiers), and `keys` are the names of all
+    /// keys except the main key.
     pub(crate) fn new(
         scope: &str,
         keys: Vec<String>,

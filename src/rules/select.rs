@@ -2,8 +2,8 @@
 //!
 //! The order of decisions:
 //!
-//! 1. The *kill switch* ([`Active::is_on`]). While it is off, nothing is selected. The layer and `Caller` ask it after the
-//!    access list, because blocked callers stay blocked.
+//! 1. The *kill switch* ([`Active::is_on`]). While it is off, nothing is selected. The layer and `Caller` ask it after
+//!    the access list, because blocked callers stay blocked.
 //! 2. The *rollout*: a caller that is part of it has the new rules, by the digest of its main key.
 //! 3. The *tier*, by name, in these rules. A caller without a tier, or with an unknown one, has the first tier.
 //! 4. *Individual quotas*, for the policies of the tier that allow them.

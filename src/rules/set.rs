@@ -42,8 +42,8 @@ pub(crate) struct QuotaSet {
     variants: Mutex<Variants>,
 }
 
-/// The set with individual quotas, or at a capacity in percent. A copy for a thread has copies of its original's variants,
-/// because policies are identified by their address.
+/// The set with individual quotas, or at a capacity in percent. A copy for a thread has copies of its original's
+/// variants, because prefetched units and cached rejections identify policies by their address.
 type Variants = IndexMap<(IndividualNumbers, u8), Arc<QuotaSet>, foldhash::fast::RandomState>;
 
 /// Each with the index of its policy.
