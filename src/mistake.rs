@@ -33,7 +33,6 @@ macro_rules! mistakes {
 mistakes! {
     ContentNotCounted "content-not-counted";
     CostAboveCapacity "cost-above-capacity";
-    GuessableAddress "guessable-address";
     KeyNeverThere "key-never-there";
     KeyOfAnotherKind "key-of-another-kind";
     LayerForEachRequest "layer-for-each-request";
@@ -48,7 +47,6 @@ mistakes! {
     SecondProxy "second-proxy";
     SlotNotTaken "slot-not-taken";
     StreamedRejection "streamed-rejection";
-    TierNotRead "tier-not-read";
     TwoQuotas "two-quotas";
     UnknownTier "unknown-tier";
 }

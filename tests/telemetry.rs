@@ -11,8 +11,8 @@ use test_kit::{Log, TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Direction, Limiter, LimiterBuilder, Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, ResponseFields, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
+    Algorithm, Direction, Limiter, Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
     tier::TierLayer,
@@ -243,50 +243,6 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
     ] {
         assert_eq!(build(&[day.clone(), other]), Vec::<String>::new());
     }
-}
-
-/// E5, I5: all addresses can be tried.
-#[test]
-fn an_address_that_is_shown_without_a_digest_key_is_warned_of_when_the_layer_is_built() {
-    let shown = || QuotaPolicy::per_hour("hour", 9).show_partition_key();
-    fn keyed(policy: QuotaPolicy, key: impl KeyExtractor) -> RateLimitLayerBuilder {
-        keyed_in(Limiter::builder(MemoryStore::new()), policy, key)
-    }
-    fn keyed_in(limiter: LimiterBuilder, policy: QuotaPolicy, key: impl KeyExtractor) -> RateLimitLayerBuilder {
-        let builder = RateLimitLayerBuilder::from(limiter);
-        builder.scope("log").key(key).policy(policy)
-    }
-    let builder = |policy| keyed(policy, key::header("x-user-id"));
-    let build = |builder: RateLimitLayerBuilder| lines_while(|| drop(builder.build().unwrap()));
-    let warning = [line_of(
-        "guessable-address",
-        "a policy exposes a partition key derived from an address, which can be recovered by trying all addresses; set \
-         a digest key scope=log policy=hour",
-    )];
-
-    let by_user_or_address = || key::header("x-user-id").or_else(key::client_ip());
-    assert_eq!(build(keyed(shown(), key::client_ip())), warning);
-    assert_eq!(build(keyed(shown(), by_user_or_address())), warning);
-    assert_eq!(build(keyed(shown(), key::extension::<std::net::IpAddr>())), warning);
-    let named = builder(shown().keyed_by("address")).named_key("address", key::client_ip());
-    assert_eq!(build(named), warning);
-
-    let nothing = Vec::<String>::new();
-    assert_eq!(build(builder(shown())), nothing, "no address");
-    let others = builder(shown()).named_key("address", key::client_ip());
-    assert_eq!(
-        build(others.policy(QuotaPolicy::per_hour("other", 9).keyed_by("address"))),
-        nothing
-    );
-    let with_secret = Limiter::builder(MemoryStore::new()).digest_key([7; 32]);
-    assert_eq!(build(keyed_in(with_secret, shown(), key::client_ip())), nothing);
-    assert_eq!(build(keyed(shown().hidden(), key::client_ip())), nothing);
-    let older = ResponseFields::draft06();
-    assert_eq!(build(keyed(shown(), key::client_ip()).response_fields(older)), nothing);
-    assert_eq!(
-        build(keyed(QuotaPolicy::per_hour("hour", 9), key::client_ip())),
-        nothing
-    );
 }
 
 /// Decision 12: never is a fault of the configuration, not of the client.

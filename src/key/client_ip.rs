@@ -397,10 +397,6 @@ impl KeyExtractor for ClientIp {
         Some(self.network_of(self.resolve(request)?)?.addr().to_partition_key())
     }
 
-    fn may_be_address(&self) -> bool {
-        true
-    }
-
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         findings.found.extend(self.finding(request));
         if let Some(walks) = &mut findings.walks {

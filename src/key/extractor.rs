@@ -1,8 +1,4 @@
-use std::{
-    any::{TypeId, type_name},
-    marker::PhantomData,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-};
+use std::{any::type_name, marker::PhantomData};
 
 use http::request::Parts;
 
@@ -64,25 +60,6 @@ pub trait KeyExtractor: Send + Sync + 'static {
     /// Returns an error if the settings of the extractor are invalid.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
-    }
-
-    /// Returns `true` if keys may be derived from addresses. Default: `false`.
-    ///
-    /// Extractors that wrap another extractor should forward the call. There are so few addresses that the address
-    /// behind a digest can be found by trying all addresses. Therefore, [`build`](crate::RateLimitLayerBuilder::build)
-    /// logs a warning if a policy [shows](crate::QuotaPolicy::show_partition_key) such a key without a [digest
-    /// key](crate::LimiterBuilder::digest_key).
-    ///
-    /// ```
-    /// use std::net::IpAddr;
-    /// use tower_quota::key::{self, KeyExtractor};
-    ///
-    /// assert!(key::header("x-user-id").or_else(key::client_ip()).may_be_address());
-    /// assert!(key::extension::<IpAddr>().may_be_address());
-    /// assert!(!key::header("x-user-id").may_be_address());
-    /// ```
-    fn may_be_address(&self) -> bool {
-        false
     }
 
     /// Records misconfigurations that a request reveals. Called only for the requests that a layer checks.
@@ -198,11 +175,6 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
         let name = format!("extension {}", type_name::<T>());
         findings.asked_for(name, request.extensions.get::<T>().is_some());
     }
-
-    fn may_be_address(&self) -> bool {
-        let is = |other| TypeId::of::<T>() == other;
-        is(TypeId::of::<IpAddr>()) || is(TypeId::of::<Ipv4Addr>()) || is(TypeId::of::<Ipv6Addr>())
-    }
 }
 
 struct FromFn<F>(F);
@@ -233,10 +205,6 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for OrElse<A, B> {
             self.1.diagnose(request, findings);
         }
     }
-
-    fn may_be_address(&self) -> bool {
-        self.0.may_be_address() || self.1.may_be_address()
-    }
 }
 
 struct And<A, B>(A, B);
@@ -253,9 +221,5 @@ impl<A: KeyExtractor, B: KeyExtractor> KeyExtractor for And<A, B> {
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         self.0.diagnose(request, findings);
         self.1.diagnose(request, findings);
-    }
-
-    fn may_be_address(&self) -> bool {
-        self.0.may_be_address() || self.1.may_be_address()
     }
 }

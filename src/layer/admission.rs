@@ -166,19 +166,8 @@ impl Limits {
         if !decision.outcome().is_admitted() {
             return Admission::Reject(self.reject(decision, &selection, request));
         }
-        if self.log.is_watching_at(&decision) {
-            self.check_first_tier(request);
-        }
+        self.log.resume_watching(&decision);
         self.admit(decision, selection.set, request)
-    }
-
-    #[cold]
-    fn check_first_tier(&self, request: &Parts) {
-        if self.tiers.is_none()
-            && let Some(tier) = request.extensions.get::<ResolvedTier>()
-        {
-            self.log.tier_passed(tier.is_read());
-        }
     }
 
     pub(super) fn scope_name(&self) -> &str {

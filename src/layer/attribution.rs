@@ -85,10 +85,6 @@ impl Extractors {
         std::iter::once(self.main.type_name).chain(named)
     }
 
-    pub(super) fn may_be_address(&self, named: Option<usize>) -> bool {
-        self.key(named).extractor.may_be_address()
-    }
-
     /// The key is extracted on first use.
     #[inline]
     pub(super) fn caller<'a>(&'a self, request: &'a Parts) -> KeyedRequest<'a> {

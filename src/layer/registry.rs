@@ -59,43 +59,24 @@ static NEIGHBOURS: Mutex<LayerRegistry> = Mutex::new(LayerRegistry {
 });
 
 struct LayerRegistry {
-    by_place: BTreeMap<Place, Neighbours>,
+    by_place: BTreeMap<Place, Vec<Weak<RegisteredLayer>>>,
     /// Dropped layers are removed when the map has this number of places.
     swept_at: usize,
 }
 
-#[derive(Default)]
-struct Neighbours {
-    layers: Vec<Weak<RegisteredLayer>>,
-    /// True once a shared quota was reported.
-    is_told: bool,
-}
-
-pub(super) enum Neighbourhood {
-    /// The policy of this name has different numbers in another layer.
-    Differs(String),
-    /// Another limiter uses the same counts for the policy of this name. Reported once.
-    CountsTogether(String),
-}
-
 impl LayerRegistry {
-    fn add(&mut self, place: Place, layer: &Arc<RegisteredLayer>) -> Option<Neighbourhood> {
+    /// Returns a policy that has different numbers in another layer at this place.
+    fn add(&mut self, place: Place, layer: &Arc<RegisteredLayer>) -> Option<String> {
         let is_alive = |layer: &Weak<RegisteredLayer>| layer.strong_count() > 0;
         if self.by_place.len() >= self.swept_at {
-            self.by_place
-                .retain(|_, neighbours| neighbours.layers.iter().any(is_alive));
+            self.by_place.retain(|_, layers| layers.iter().any(is_alive));
             self.swept_at = 64.max(2 * self.by_place.len());
         }
         let here = self.by_place.entry(place).or_default();
-        here.layers.retain(is_alive);
-        let others: Vec<_> = here.layers.iter().filter_map(Weak::upgrade).collect();
-        here.layers.push(Arc::downgrade(layer));
-        if let Some(differing) = others.iter().find_map(|other| layer.differs_from(other)) {
-            return Some(Neighbourhood::Differs(differing));
-        }
-        let shared = others.iter().find_map(|other| layer.counts_with(other));
-        let news = shared.filter(|_| !std::mem::replace(&mut here.is_told, true));
-        news.map(Neighbourhood::CountsTogether)
+        here.retain(is_alive);
+        let others: Vec<_> = here.iter().filter_map(Weak::upgrade).collect();
+        here.push(Arc::downgrade(layer));
+        others.iter().find_map(|other| layer.differs_from(other))
     }
 }
 
@@ -119,15 +100,9 @@ impl RegisteredLayer {
         })
     }
 
-    pub(super) fn register(self: &Arc<Self>) -> Option<Neighbourhood> {
+    /// Returns a policy that has different numbers in another layer.
+    pub(super) fn register(self: &Arc<Self>) -> Option<String> {
         NEIGHBOURS.lock().add(self.place?, self)
-    }
-
-    /// Returns a policy whose counts are shared with a layer of another limiter.
-    fn counts_with(&self, other: &Self) -> Option<String> {
-        let is_shared = |policy: &&Numbers| other.policies.iter().any(|other| other.shares_units_with(policy));
-        let shared = self.policies.iter().find(is_shared)?;
-        (self.limiter != other.limiter).then(|| shared.name.clone())
     }
 
     /// Returns a policy that has different numbers in the other layer.

@@ -84,7 +84,6 @@ impl KeysSettings {
             named: named.collect(),
             main: KeyScope::new(scope, readable(None)),
             scope_name: scope_name.clone(),
-            has_digest_key: self.digest_key.is_some(),
             missing_key: self.missing_key,
             seen: SeenKinds::default(),
         })
@@ -106,7 +105,6 @@ pub(crate) struct Keys {
     main: KeyScope,
     /// In the order of the names.
     named: Vec<KeyScope>,
-    pub(crate) has_digest_key: bool,
     missing_key: MissingKey,
     seen: SeenKinds,
 }

@@ -577,8 +577,7 @@ impl QuotaPolicy {
     /// A digest hides only keys that cannot be guessed. A client that knows the scope and the format of the keys can
     /// try candidates until the digest matches: a million user numbers take seconds, and all IPv4 addresses take
     /// minutes. Set a [`digest_key`](crate::LimiterBuilder::digest_key) unless keys are long and random, or not secret;
-    /// clients can then no longer compute their own partition key. `build()` logs a warning if keys are [derived from
-    /// addresses](crate::key::KeyExtractor::may_be_address) without a digest key.
+    /// clients can then no longer compute their own partition key.
     #[must_use]
     pub const fn show_partition_key(mut self) -> Self {
         self.shows_partition_key = true;

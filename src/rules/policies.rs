@@ -16,7 +16,6 @@ use super::{
 };
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    policy::Policy,
     sync::mutex::Mutex,
     telemetry::SwitchMeter,
 };
@@ -119,18 +118,6 @@ impl Policies {
     /// The shortest window of the first set whose windows are all longer than one hour.
     pub(crate) fn lone_large_window(&self) -> Option<Duration> {
         self.all_sets().iter().find_map(|set| set.lone_large_window())
-    }
-
-    /// The name of a policy that shows its partition key and whose key is `of_interest` (`None` is the main key).
-    pub(crate) fn showing_key(&self, of_interest: impl Fn(Option<usize>) -> bool) -> Option<String> {
-        let sets = self.all_sets();
-        let parts = sets.iter().flat_map(|set| &set.parts);
-        let policies = parts
-            .filter(|part| of_interest(part.key))
-            .flat_map(|part| &part.policies);
-        let mut policies = policies.map(Policy::policy);
-        let shown = policies.find(|policy| policy.shows_partition_key && !policy.is_hidden())?;
-        Some(shown.name().to_owned())
     }
 }
 

@@ -1,10 +1,7 @@
 use std::{
     fmt,
     hash::{Hash, Hasher},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use crate::policy::CallerQuotas;
@@ -47,8 +44,6 @@ pub struct ResolvedTier {
     quotas: Option<CallerQuotas>,
     /// Error of the source of the quotas.
     quotas_problem: Option<Arc<str>>,
-    /// Shared by all clones. A layer uses it to detect that no inner layer has read the name.
-    is_read: Arc<AtomicBool>,
 }
 
 /// Inserted by a [`TierLayer`](crate::tier::TierLayer) that has no tier for the request.
@@ -67,7 +62,6 @@ impl ResolvedTier {
             name: name.as_ref().into(),
             quotas: None,
             quotas_problem: None,
-            is_read: Arc::default(),
         }
     }
 
@@ -124,29 +118,15 @@ impl ResolvedTier {
 
     /// Returns the name of the tier.
     pub fn as_str(&self) -> &str {
-        self.read();
         &self.name
     }
 
     pub(crate) fn quotas(&self) -> Option<&CallerQuotas> {
-        self.quotas.as_ref().inspect(|_| self.read())
+        self.quotas.as_ref()
     }
 
-    fn read(&self) {
-        // Most names are cached and were read before. Skipping the write lets processors share the cache line.
-        if !self.is_read.load(Ordering::Relaxed) {
-            self.is_read.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Returns the length of the name, without marking the name as read.
     pub(crate) fn len(&self) -> usize {
         self.name.len()
-    }
-
-    /// Set when [`as_str`](Self::as_str) is called on any clone.
-    pub(crate) fn is_read(&self) -> &Arc<AtomicBool> {
-        &self.is_read
     }
 }
 

@@ -72,10 +72,6 @@ impl TierSource {
         })
     }
 
-    pub(crate) fn is_none(&self) -> bool {
-        self.select.is_none()
-    }
-
     /// Returns `true` if a request without a tier has not passed a `TierLayer`.
     pub(crate) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()

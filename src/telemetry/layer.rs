@@ -1,7 +1,4 @@
-use std::{
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::time::Duration;
 
 use super::{
     builds,
@@ -61,42 +58,36 @@ impl LayerTelemetry {
     #[cold]
     pub(crate) fn no_key(&self, scope: &str) {
         self.meters.count(scope, LayerCount::Unattributed);
-        if self.told.is_first(Mistake::MissingKey) {
-            mistake!(
-                MissingKey,
-                scope = %scope,
-                "a request has no key; is the peer address or the user ID missing from its extensions?"
-            );
-        }
+        mistake!(
+            once in self.told, MissingKey,
+            scope = %scope,
+            "a request has no key; is the peer address or the user ID missing from its extensions?"
+        );
     }
 
     #[cold]
     pub(crate) fn cost_above_capacity(&self, scope: &str, policy: &QuotaPolicy, cost: u64) {
         self.meters.count(scope, LayerCount::NeverFits);
-        if self.told.is_first(Mistake::CostAboveCapacity) {
-            mistake!(
-                CostAboveCapacity,
-                scope = %scope,
-                policy = %policy.name(),
-                cost = %cost,
-                capacity = %policy.burst_capacity(),
-                "request cost exceeds the capacity of a policy, so the request can never be admitted"
-            );
-        }
+        mistake!(
+            once in self.told, CostAboveCapacity,
+            scope = %scope,
+            policy = %policy.name(),
+            cost = %cost,
+            capacity = %policy.burst_capacity(),
+            "request cost exceeds the capacity of a policy, so the request can never be admitted"
+        );
     }
 
     /// A caller was looked up with a kind of key that no request had.
     #[cold]
     pub(crate) fn key_of_another_kind(&self, scope: &str, kind: &str) {
-        if self.told.is_first(Mistake::KeyOfAnotherKind) {
-            mistake!(
-                KeyOfAnotherKind,
-                scope = %scope,
-                kind = %kind,
-                "a caller was specified with a key of another kind than the keys of requests, so it has a separate \
-                 quota; use `key_of` of the layer's key"
-            );
-        }
+        mistake!(
+            once in self.told, KeyOfAnotherKind,
+            scope = %scope,
+            kind = %kind,
+            "a caller was specified with a key of another kind than the keys of requests, so it has a separate \
+             quota; use `key_of` of the layer's key"
+        );
     }
 
     pub(crate) fn refunded(&self, scope: &str, outcome: &str) {
@@ -111,48 +102,43 @@ impl LayerTelemetry {
     #[cold]
     pub(crate) fn uncounted_content(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UncountedContent);
-        if self.told.is_first(Mistake::ContentNotCounted) {
-            mistake!(
-                ContentNotCounted,
-                scope = %scope,
-                "a request has content of unknown length, which is not counted; is `RequestContentLayer` missing \
-                 outside the rate limit?"
-            );
-        }
+        mistake!(
+            once in self.told, ContentNotCounted,
+            scope = %scope,
+            "a request has content of unknown length, which is not counted; is `RequestContentLayer` missing \
+             outside the rate limit?"
+        );
     }
 
     #[cold]
     pub(crate) fn unknown_tier(&self, scope: &str) {
         self.meters.count(scope, LayerCount::UnknownTier);
-        if self.told.is_first(Mistake::UnknownTier) {
-            mistake!(
-                UnknownTier, scope = %scope, "a request has an unknown tier; the first tier is used");
-        }
+        mistake!(
+            once in self.told, UnknownTier,
+            scope = %scope,
+            "a request has an unknown tier; the first tier is used"
+        );
     }
 
     /// The response is an upgrade, but the program does not hold the `Permit` of the request.
     #[cold]
     pub(crate) fn slot_not_taken(&self) {
-        if self.told.is_first(Mistake::SlotNotTaken) {
-            mistake!(
-                SlotNotTaken,
-                scope = %self.scope,
-                "a response switches protocols, and its slot is released although the connection stays open; get the \
-                 `WeakPermit` of the request, and hold its `Permit` until the connection closes"
-            );
-        }
+        mistake!(
+            once in self.told, SlotNotTaken,
+            scope = %self.scope,
+            "a response switches protocols, and its slot is released although the connection stays open; get the \
+             `WeakPermit` of the request, and hold its `Permit` until the connection closes"
+        );
     }
 
     #[cold]
     pub(crate) fn unresolved_tier(&self, scope: &str) {
-        if self.told.is_first(Mistake::NoTierLayer) {
-            mistake!(
-                NoTierLayer,
-                scope = %scope,
-                "a request has not passed a `TierLayer`, which must look up its tier; is the layer missing outside the \
-                 rate limit?"
-            );
-        }
+        mistake!(
+            once in self.told, NoTierLayer,
+            scope = %scope,
+            "a request has not passed a `TierLayer`, which must look up its tier; is the layer missing outside the \
+             rate limit?"
+        );
     }
 
     /// Returns `true` while requests are checked for misconfigurations.
@@ -161,37 +147,29 @@ impl LayerTelemetry {
         self.watch.is_on()
     }
 
-    /// Like [`is_watching`](Self::is_watching), and resumes the checks if it is time.
+    /// Resumes the checks of requests if it is time.
     #[inline]
-    pub(crate) fn is_watching_at(&self, decision: &Decision) -> bool {
-        self.watch.is_on_at(decision.now())
+    pub(crate) fn resume_watching(&self, decision: &Decision) {
+        self.watch.resume_at(decision.now());
     }
 
     /// Checks a request. `was_here` is true if the request has already passed through a layer with the same limits.
     pub(crate) fn watched(&self, scope: &str, was_here: bool) {
-        if was_here && self.told.is_first(Mistake::LayerTwice) {
+        if was_here {
             mistake!(
-                LayerTwice,
+                once in self.told, LayerTwice,
                 scope = %scope,
                 "a request passed the same limits twice and was charged twice; was the layer added to a router and to \
                  one of its routes?"
             );
         }
         let shown = self.watch.next();
-        if shown.has_second_proxy && self.told.is_first(Mistake::SecondProxy) {
+        if shown.has_second_proxy {
             mistake!(
-                SecondProxy,
+                once in self.told, SecondProxy,
                 scope = %scope,
                 "most of 1000 requests have a private client address that a trusted proxy reported, and further \
                  forwarded addresses; a second proxy is not trusted, so its clients share a quota: trust it, too"
-            );
-        }
-        if shown.has_unread_tiers {
-            mistake!(
-                TierNotRead,
-                scope = %scope,
-                "requests have a resolved tier that no layer reads, so all callers have the same limits; is \
-                 `Tiers::resolved` missing in this layer?"
             );
         }
         for part in shown.missing {
@@ -221,62 +199,49 @@ impl LayerTelemetry {
         }
     }
 
-    /// A request with the name of a tier passed through a layer without tiers.
-    pub(crate) fn tier_passed(&self, is_read: &Arc<AtomicBool>) {
-        self.watch.tier(is_read);
-    }
-
     fn no_peer_address(&self, scope: &str) {
         // Suppresses the event about missing keys, because the missing address is the cause.
         self.told.is_first(Mistake::MissingKey);
-        if self.told.is_first(Mistake::NoPeerAddress) {
-            // The type of axum's connect info is only known with this feature.
-            let missing = match cfg!(feature = "axum") {
-                true => "connect info",
-                false => "connect info, or the feature `axum` of tower-quota, which reads axum's",
-            };
-            mistake!(
-                NoPeerAddress,
-                scope = %scope,
-                missing = %missing,
-                "a request has no peer address, so limits and rules by address cannot identify its client; is the \
-                 service served without connect info?"
-            );
-        }
+        // The type of axum's connect info is only known with this feature.
+        let missing = match cfg!(feature = "axum") {
+            true => "connect info",
+            false => "connect info, or the feature `axum` of tower-quota, which reads axum's",
+        };
+        mistake!(
+            once in self.told, NoPeerAddress,
+            scope = %scope,
+            missing = %missing,
+            "a request has no peer address, so limits and rules by address cannot identify its client; is the service \
+             served without connect info?"
+        );
     }
 
     fn proxy_not_named(&self, scope: &str, field: &str, has_private_address: bool) {
         // Two flags, so that a client with a public address cannot suppress the event about a proxy of the operator.
-        let told = if has_private_address {
-            &self.told_private
-        } else {
-            &self.told
+        let (told, peer) = match has_private_address {
+            true => (&self.told_private, "private"),
+            false => (&self.told, "public"),
         };
-        if told.is_first(Mistake::ProxyNotNamed) {
-            let peer = if has_private_address { "private" } else { "public" };
-            mistake!(
-                ProxyNotNamed,
-                scope = %scope,
-                field = %field,
-                peer = %peer,
-                "a forwarding field from an untrusted peer is ignored; if the peer is your proxy, trust it, otherwise \
-                 all its clients share one quota; if clients connect directly, a client sent the field, and there is \
-                 nothing to do"
-            );
-        }
+        mistake!(
+            once in told, ProxyNotNamed,
+            scope = %scope,
+            field = %field,
+            peer = %peer,
+            "a forwarding field from an untrusted peer is ignored; if the peer is your proxy, trust it, otherwise all \
+             its clients share one quota; if clients connect directly, a client sent the field, and there is nothing \
+             to do"
+        );
     }
 
     fn other_forwarding_field(&self, scope: &str, field: &str, named: &str) {
-        if self.told.is_first(Mistake::OtherForwardingField) {
-            mistake!(
-                OtherForwardingField,
-                scope = %scope,
-                field = %field,
-                named = %named,
-                "a trusted proxy sent a forwarding field other than the configured one, so all its clients share one \
-                 quota; configure the field that the proxy writes"
-            );
-        }
+        mistake!(
+            once in self.told, OtherForwardingField,
+            scope = %scope,
+            field = %field,
+            named = %named,
+            "a trusted proxy sent a forwarding field other than the configured one, so all its clients share one \
+             quota; configure the field that the proxy writes"
+        );
     }
 
     #[cold]

@@ -17,8 +17,13 @@ macro_rules! is_explained {
     };
 }
 
-/// Emits the warning about a misconfiguration.
+/// Emits the warning about a misconfiguration, `once` if the misconfigurations that were reported before are passed.
 macro_rules! mistake {
+    (once in $told:expr, $mistake:ident, $($rest:tt)*) => {
+        if $told.is_first($crate::mistake::Mistake::$mistake) {
+            mistake!($mistake, $($rest)*);
+        }
+    };
     ($mistake:ident, $($name:ident = %$value:expr,)* $message:literal) => {
         event!(
             WARN,

@@ -203,8 +203,6 @@ pub(crate) use self::{
     store::StoreTelemetry,
 };
 use crate::clock::{Clock, Timestamp};
-#[cfg(feature = "axum")]
-use crate::mistake::Mistake;
 
 pub(crate) fn lone_large_window(scope: &str, window: Duration) {
     mistake!(
@@ -216,16 +214,6 @@ pub(crate) fn lone_large_window(scope: &str, window: Duration) {
     );
 }
 
-pub(crate) fn guessable_address(scope: &str, policy: &str) {
-    mistake!(
-        GuessableAddress,
-        scope = %scope,
-        policy = %policy,
-        "a policy exposes a partition key derived from an address, which can be recovered by trying all addresses; set \
-         a digest key"
-    );
-}
-
 pub(crate) fn two_quotas(scope: &str, policy: &str) {
     mistake!(
         TwoQuotas,
@@ -233,17 +221,6 @@ pub(crate) fn two_quotas(scope: &str, policy: &str) {
         policy = %policy,
         "two layers of this process have the same scope, store and policy name, but different settings of the policy; \
          they share counts, and each decides with its own settings"
-    );
-}
-
-/// Not reported as a misconfiguration, because shared counts are usually intended.
-pub(crate) fn counts_together(scope: &str, policy: &str) {
-    event!(
-        INFO,
-        scope = %scope,
-        policy = %policy,
-        "two limiters of this process have the same scope, store and policy, and share counts; use different scopes \
-         for separate quotas"
     );
 }
 
@@ -318,11 +295,9 @@ pub(crate) struct StreamTelemetry(throttle::OnceFlags);
 #[cfg(feature = "axum")]
 impl StreamTelemetry {
     pub(crate) fn record(&self) {
-        if self.0.is_first(Mistake::StreamedRejection) {
-            mistake!(
-                StreamedRejection,
-                "custom rejection has a streaming body, which is not supported; the default response is sent instead"
-            );
-        }
+        mistake!(
+            once in self.0, StreamedRejection,
+            "custom rejection has a streaming body, which is not supported; the default response is sent instead"
+        );
     }
 }

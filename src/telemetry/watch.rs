@@ -1,10 +1,7 @@
 //! Checks the first requests of a layer for misconfigurations, and some later ones.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -23,9 +20,6 @@ struct Seen {
     requests: u32,
     parts: Vec<SeenPart>,
     second_proxy: u32,
-    /// A flag for each request that carried the name of a tier through a layer without tiers. The flag is true once
-    /// another layer has read the name.
-    tiers: Vec<Arc<AtomicBool>>,
 }
 
 /// Misconfigurations that can only be detected from several requests.
@@ -35,9 +29,6 @@ pub(super) struct Shown {
     /// True if most requests came through a second, untrusted proxy. A few such requests may come from clients in a
     /// private network that have set the header field themselves.
     pub(super) has_second_proxy: bool,
-    /// True if many requests carried the name of a tier, and no layer read any of them. If any layer has read a tier,
-    /// nothing is reported, because the layer with tiers may only wrap a rarely used route.
-    pub(super) has_unread_tiers: bool,
 }
 
 #[derive(Debug)]
@@ -57,7 +48,7 @@ impl Watch {
     /// The end of the pause is computed from the time of the next decision.
     const PAUSED: u64 = 1;
 
-    /// A missing part of a key, or unread tiers, are reported if at least this number of requests show the problem.
+    /// A missing part of a key is reported if at least this number of requests needed it.
     const ASKED: u32 = 100;
 
     pub(super) fn has_seen_one_at_most(&self) -> bool {
@@ -69,16 +60,15 @@ impl Watch {
         self.resumes_at.load(Ordering::Relaxed) == 0
     }
 
-    /// Returns `true` if requests are checked. `now` is the time of a decision, which costs no look at a clock.
+    /// Checks requests again if it is time. `now` is the time of a decision, which costs no look at a clock.
     #[inline]
-    pub(super) fn is_on_at(&self, now: Option<Timestamp>) -> bool {
+    pub(super) fn resume_at(&self, now: Option<Timestamp>) {
         let resumes_at = self.resumes_at.load(Ordering::Relaxed);
         if let Some(now) = now
             && (1..=now.as_micros()).contains(&resumes_at)
         {
             self.resume(resumes_at, now);
         }
-        resumes_at == 0
     }
 
     #[cold]
@@ -99,28 +89,16 @@ impl Watch {
         }
         self.resumes_at.store(Self::PAUSED, Ordering::Relaxed);
         let second_proxy = std::mem::take(&mut seen.second_proxy);
-        let tiers = std::mem::take(&mut seen.tiers);
         let parts = std::mem::take(&mut seen.parts).into_iter();
         let is_missing = |part: &SeenPart| !part.was_there && part.asked >= Self::ASKED;
         Shown {
             missing: parts.filter(is_missing).map(|part| part.name).collect(),
             has_second_proxy: second_proxy > Self::REQUESTS / 2,
-            has_unread_tiers: tiers.len() >= Self::ASKED as usize
-                && !tiers.iter().any(|tier| tier.load(Ordering::Relaxed)),
         }
     }
 
     pub(super) fn second_proxy(&self) {
         self.seen.lock().second_proxy += 1;
-    }
-
-    /// Records a request that carries the name of a tier, which inner layers may read later.
-    pub(super) fn tier(&self, is_read: &Arc<AtomicBool>) {
-        let mut seen = self.seen.lock();
-        // Like the parts of a key, tiers are only watched in the first requests, some of which may still be in progress.
-        if seen.requests < Self::REQUESTS {
-            seen.tiers.push(Arc::clone(is_read));
-        }
     }
 
     pub(super) fn parts(&self, parts: Vec<KeyPart>) {

@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use bytes::Bytes;
 use http::Response;
 
@@ -7,18 +5,10 @@ use super::{RateLimitLayerBuilder, Source};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::KeyExtractor,
-    layer::{
-        RateLimitLayer,
-        admission::Limits,
-        attribution::{Extractor, Extractors},
-        registry::{Neighbourhood, RegisteredLayer},
-    },
-    limiter::{FailureMode, Limiter},
+    layer::{RateLimitLayer, admission::Limits, attribution::Extractor, registry::RegisteredLayer},
+    limiter::FailureMode,
     policy::QuotaPolicy,
-    response::{
-        fields::ResponseFields,
-        rejection::{Rejection, Responder},
-    },
+    response::rejection::{Rejection, Responder},
     rules::{LayerView, Tiers},
     sync::per_thread::Shared,
     telemetry::{self, LayerTelemetry},
@@ -119,8 +109,11 @@ impl RateLimitLayerBuilder {
         let inner = &*limiter.0;
         let keys = self.keys.build(inner.policies.keys())?;
         let view = inner.policies.add_view(view)?;
-        let neighbour = registered(&limiter, &keys, view.fields());
-        let is_for_tests = inner.guard.store().traits().is_for_tests();
+        let traits = inner.guard.store().traits();
+        let neighbour = RegisteredLayer::new(traits.identity(), &inner.keys, &keys, &inner.policies);
+        if let Some(policy) = neighbour.register() {
+            telemetry::two_quotas(limiter.scope(), &policy);
+        }
         let limits = Limits {
             screening: self.screening,
             keys,
@@ -130,7 +123,7 @@ impl RateLimitLayerBuilder {
             status: self.status,
             lingering_close: self.lingering_close,
             decision_in_request: self.decision_in_request,
-            decision_in_response: self.decision_in_response || is_for_tests,
+            decision_in_response: self.decision_in_response || traits.is_for_tests(),
             log: LayerTelemetry::new(limiter.scope()),
             neighbour,
             view,
@@ -138,24 +131,6 @@ impl RateLimitLayerBuilder {
         };
         Ok(RateLimitLayer(Shared::new(limits)))
     }
-}
-
-/// Also logs warnings about settings that are valid but probably unintended.
-fn registered(limiter: &Limiter, keys: &Extractors, fields: &ResponseFields) -> Arc<RegisteredLayer> {
-    let (inner, scope) = (&*limiter.0, limiter.scope());
-    let store = inner.guard.store().traits().identity();
-    let neighbour = RegisteredLayer::new(store, &inner.keys, keys, &inner.policies);
-    match neighbour.register() {
-        Some(Neighbourhood::Differs(policy)) => telemetry::two_quotas(scope, &policy),
-        Some(Neighbourhood::CountsTogether(policy)) => telemetry::counts_together(scope, &policy),
-        None => {}
-    }
-    let shows_address = |named| !inner.keys.has_digest_key && keys.may_be_address(named);
-    let shown = inner.policies.showing_key(shows_address);
-    if let Some(policy) = shown.filter(|_| fields.can_show_partition_keys()) {
-        telemetry::guessable_address(scope, &policy);
-    }
-    neighbour
 }
 
 /// The response type of [`respond_with`](RateLimitLayerBuilder::respond_with), only implemented for
