@@ -3,11 +3,11 @@ use std::{fmt, future::Future, sync::Arc, time::Duration};
 use http::request::Parts;
 
 use super::{
-    cache::{Found, TierCache},
+    cache::TierCache,
     layer::{Resolving, TierLayer},
     on_unknown_tier::OnUnknownTier,
     shard::Times,
-    shared::Settings,
+    shared::{Found, Settings},
     source::{Source, ask},
 };
 use crate::{
@@ -31,12 +31,8 @@ use crate::{
 /// let tiers = TierLayer::by_extension(find_plan)
 ///     .time_to_live(Duration::from_secs(300)) // a changed plan applies after five minutes
 ///     .stale_for(Duration::from_secs(3_600)) // while the database fails, use the last known plan for an hour
-///     .renewal_deadline(Duration::from_millis(20))
 ///     .on_unknown_tier(OnUnknownTier::wait(Duration::from_millis(500)).then_tier("trial"))
-///     .look_up_timeout(Duration::from_secs(5))
-///     .failure_pause(Duration::from_secs(2))
 ///     .max_look_ups(20) // the connections of the database pool
-///     .max_waiting(1_000)
 ///     .max_users(10_000)
 ///     .build()?;
 ///
@@ -140,14 +136,10 @@ impl TierLayerBuilder {
                 times: Times {
                     time_to_live: Duration::from_secs(60),
                     stale_for: Duration::from_secs(600),
-                    failure_pause: Duration::from_secs(1),
                 },
-                renewal_deadline: Duration::from_millis(50),
                 on_unknown_tier: OnUnknownTier::default(),
-                look_up_timeout: Duration::from_secs(10),
                 max_look_ups: 256,
                 max_users: 100_000,
-                max_waiting: 4_096,
             },
             clock: Clock::system(),
         }
@@ -164,8 +156,8 @@ impl TierLayerBuilder {
 
     /// Sets how long an expired tier can be used, up to 7 days after it expired. Default: 10 minutes.
     ///
-    /// An expired tier is used if no newer tier is available within the [`renewal_deadline`](Self::renewal_deadline),
-    /// for example while the source fails. Zero disables stale tiers.
+    /// An expired tier is used if no newer tier is available within 50 ms, for example while the source fails. Zero
+    /// disables stale tiers: requests then wait as for an [unknown](Self::on_unknown_tier) tier.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.settings.times.stale_for = time;
         self
@@ -181,49 +173,11 @@ impl TierLayerBuilder {
         self
     }
 
-    /// Limits how many requests, of all users, wait for lookups: 1 to 65,536. Default: 4,096.
-    ///
-    /// Each waiting request occupies memory and a ready inner service. Further requests do not wait: they use the stale
-    /// tier, if there is one, or are handled as after the wait of [`on_unknown_tier`](Self::on_unknown_tier). The same
-    /// limit applies to lookups that are queued because of [`max_look_ups`](Self::max_look_ups).
-    pub fn max_waiting(mut self, requests: usize) -> Self {
-        self.settings.max_waiting = requests;
-        self
-    }
-
-    /// Sets how long a request with a [stale](Self::stale_for) tier waits for a newer tier, from 1 ms to 60 s. Default:
-    /// 50 ms.
-    ///
-    /// After the wait, the request uses the stale tier. Later requests use the stale tier without waiting until the
-    /// lookup has ended.
-    pub fn renewal_deadline(mut self, deadline: Duration) -> Self {
-        self.settings.renewal_deadline = deadline;
-        self
-    }
-
-    /// Sets the timeout of a lookup, from the [`renewal_deadline`](Self::renewal_deadline) to 5 minutes. Default: 10 s.
-    ///
-    /// A lookup that exceeds the timeout is cancelled and counts as failed. Until then, it occupies one of
-    /// [`max_look_ups`](Self::max_look_ups).
-    pub fn look_up_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.look_up_timeout = timeout;
-        self
-    }
-
-    /// Sets the pause before a user is looked up again after a failure, from 1 ms to 1 hour. Default: 1 s.
-    ///
-    /// The pause doubles with each consecutive failure, up to eight times this value. Other users are still looked up,
-    /// within [`max_look_ups`](Self::max_look_ups).
-    pub fn failure_pause(mut self, pause: Duration) -> Self {
-        self.settings.times.failure_pause = pause;
-        self
-    }
-
     /// Limits concurrent lookups of all users, from 1 to 65,536. Default: 256.
     ///
     /// Above the limit, a lookup for a user with an [unknown](Self::on_unknown_tier) tier is queued for as long as its
     /// requests wait. If it cannot start in time, the requests are handled as after a failed lookup, and the user is
-    /// looked up again after the shortest [pause](Self::failure_pause). A request with a stale tier uses that tier.
+    /// looked up again after one second. A request with a stale tier uses that tier.
     pub fn max_look_ups(mut self, look_ups: usize) -> Self {
         self.settings.max_look_ups = look_ups;
         self
@@ -283,32 +237,22 @@ impl TierLayerBuilder {
     /// The message contains the setting, its value and the range.
     pub fn build(self) -> Result<TierLayer, ConfigError> {
         const MILLISECOND: Duration = Duration::from_millis(1);
-        const MINUTE: Duration = Duration::from_secs(60);
         const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-        let check =
-            |name: &str, time, range| ConfigError::check_range(Tier, format_args!("tier layer: {name}"), time, range);
         let Settings {
-            times,
-            renewal_deadline,
-            look_up_timeout,
+            times: Times {
+                time_to_live,
+                stale_for,
+            },
+            on_unknown_tier,
             max_look_ups,
             max_users,
-            max_waiting,
-            ..
-        } = self.settings;
-        let check_number = |name: &str, number, most| {
-            ConfigError::check_range(Tier, format_args!("tier layer: {name}"), number, 1..=most)
-        };
-        check("time_to_live", times.time_to_live, MILLISECOND..=WEEK)?;
-        check("stale_for", times.stale_for, Duration::ZERO..=WEEK)?;
-        check("renewal_deadline", renewal_deadline, MILLISECOND..=MINUTE)?;
-        self.settings.on_unknown_tier.check()?;
-        check("look_up_timeout", look_up_timeout, renewal_deadline..=MINUTE * 5)?;
-        check("failure_pause", times.failure_pause, MILLISECOND..=MINUTE * 60)?;
-        check_number("max_look_ups", max_look_ups, 65_536)?;
-        check_number("max_users", max_users, usize::MAX)?;
-        check_number("max_waiting", max_waiting, 65_536)?;
+        } = &self.settings;
+        ConfigError::check_range(Tier, "tier layer: time_to_live", *time_to_live, MILLISECOND..=WEEK)?;
+        ConfigError::check_range(Tier, "tier layer: stale_for", *stale_for, Duration::ZERO..=WEEK)?;
+        on_unknown_tier.check()?;
+        ConfigError::check_range(Tier, "tier layer: max_look_ups", *max_look_ups, 1..=65_536)?;
+        ConfigError::check_range(Tier, "tier layer: max_users", *max_users, 1..=usize::MAX)?;
         Ok(TierLayer(Arc::new(Resolving {
             source: self.source,
             cache: TierCache::new(self.settings, self.clock),

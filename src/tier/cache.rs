@@ -1,19 +1,15 @@
-use std::{fmt, future::Future, pin::Pin, sync::Arc};
-
-use tokio::{runtime::Handle, sync::Semaphore};
+use std::{fmt, sync::Arc};
 
 use super::{
-    look_up::{Answer, Ask, LookUp, Waited},
-    ongoing::{Ongoing, Place},
-    shard::{Age, Shard},
-    shared::{Settings, Shared},
+    look_up::{Ask, LookUp},
+    ongoing::Ongoing,
+    shard::Age,
+    shared::{Found, Settings, Shared},
 };
 use crate::{
     clock::Clock,
-    partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    rules::{NoTier, ResolvedTier},
-    sync::sharded::Sharded,
-    telemetry::{TierTelemetry, Unresolved},
+    partition::{PartitionId, PartitionKey, ToPartitionKey},
+    telemetry::Unresolved,
 };
 
 /// The cached tiers of a [`TierLayer`](crate::tier::TierLayer). Clones share one cache.
@@ -60,27 +56,9 @@ use crate::{
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
-pub(super) type TierOfRequest = Result<ResolvedTier, NoTier>;
-pub(super) type PendingLookup = Pin<Box<dyn Future<Output = TierOfRequest> + Send>>;
-
-pub(super) enum Found {
-    Later(PendingLookup),
-    Now(TierOfRequest),
-}
-
 impl TierCache {
     pub(super) fn new(settings: Settings, clock: Clock) -> Self {
-        let semaphore = |permits| Arc::new(Semaphore::new(permits));
-        Self(Arc::new(Shared {
-            shards: Sharded::new(settings.max_users, Shard::new),
-            scope: Scope::new("tiers"),
-            places: semaphore(settings.max_look_ups),
-            queue: semaphore(settings.max_waiting),
-            waiting: semaphore(settings.max_waiting),
-            settings,
-            clock,
-            log: TierTelemetry::default(),
-        }))
+        Self(Arc::new(Shared::new(settings, clock)))
     }
 
     /// Forgets a user. The user's next request triggers a new lookup.
@@ -142,78 +120,6 @@ impl TierCache {
         match seen.age {
             Age::Fresh | Age::Ageing => go_on(Unresolved::Unanswered),
             Age::Stale | Age::Unknown => shared.wait(look_up, seen.known),
-        }
-    }
-}
-
-impl Shared {
-    /// Reserves one of the concurrent lookups. If all are in use, reserves a position in the queue for a request that may
-    /// wait.
-    fn place(&self, age: Age) -> Result<(Handle, Place), Unresolved> {
-        let runtime = Handle::try_current().map_err(|_| Unresolved::Failed)?;
-        let take = |semaphore: &Arc<Semaphore>, is_queued| {
-            let _permit = Arc::clone(semaphore).try_acquire_owned().ok()?;
-            Some(Place { is_queued, _permit })
-        };
-        let may_queue = age == Age::Unknown && self.settings.on_unknown_tier.wait.is_some();
-        let place = take(&self.places, false).or_else(|| take(&self.queue, true).filter(|_| may_queue));
-        if let Some(place) = place {
-            return Ok((runtime, place));
-        }
-        let most = self.settings.max_look_ups;
-        self.log.failed(
-            self.clock.now(),
-            &format_args!("limit of {most} lookups in progress reached"),
-        );
-        Err(Unresolved::Full)
-    }
-
-    fn wait(self: &Arc<Self>, look_up: LookUp, known: Option<Answer>) -> Found {
-        let limit = match known {
-            Some(_) => self.settings.renewal_deadline,
-            None => self.settings.on_unknown_tier.wait.unwrap_or_default(),
-        };
-        // Another thread may have completed the lookup already, even if the lookup has only just begun.
-        if let Some(result) = look_up.result(limit) {
-            return Found::Now(self.go_on_after(result, known));
-        }
-        let Ok(place) = Arc::clone(&self.waiting).try_acquire_owned() else {
-            let most = self.settings.max_waiting;
-            self.log.failed(
-                self.clock.now(),
-                &format_args!("limit of {most} requests waiting for lookups reached"),
-            );
-            return Found::Now(self.go_on(known, Unresolved::Full));
-        };
-        self.log.waits();
-        let shared = Arc::clone(self);
-        Found::Later(Box::pin(async move {
-            let missed = || {
-                let message = format!("no response within {limit:?}; requests proceed without it");
-                shared.log.failed(shared.clock.now(), &message);
-            };
-            let result = look_up.wait(limit, missed).await;
-            drop(place);
-            shared.go_on_after(result, known)
-        }))
-    }
-
-    fn go_on_after(&self, result: Waited, known: Option<Answer>) -> TierOfRequest {
-        match result {
-            Waited::Answered(answer) => answer.ok_or(NoTier::First),
-            Waited::Failed => self.go_on(known, Unresolved::Failed),
-            Waited::TimedOut => self.go_on(known, Unresolved::Unanswered),
-        }
-    }
-
-    /// `reason` is used if no tier is known.
-    fn go_on(&self, known: Option<Answer>, reason: Unresolved) -> TierOfRequest {
-        match known {
-            Some(answer) => answer.ok_or(NoTier::First),
-            None => {
-                self.log.unresolved(reason);
-                self.settings.on_unknown_tier.go_on()
-            }
         }
     }
 }

@@ -9,7 +9,7 @@ use http::Request;
 use pin_project_lite::pin_project;
 use tower_service::Service;
 
-use super::cache::{PendingLookup, TierOfRequest};
+use super::shared::{PendingLookup, TierOfRequest};
 
 pin_project! {
     /// The future of [`ResolveTier`](crate::tier::ResolveTier).

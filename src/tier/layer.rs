@@ -70,13 +70,15 @@ use super::{cache::TierCache, source::Source};
 ///
 /// Concurrent requests of a user share one lookup. The lookup runs in a separate task, and continues if the request
 /// that started it is cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run
-/// concurrently, each for at most [10 seconds](super::TierLayerBuilder::look_up_timeout).
+/// concurrently, each for at most 10 seconds; a resolver can return an error sooner.
 ///
 /// # While a tier is unknown
 ///
 /// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the lookup, for at most 1 s. Otherwise, a
-/// paying user who starts with ten concurrent requests would be rejected by the limits of the first tier. Up to
-/// [4,096](super::TierLayerBuilder::max_waiting) requests can wait.
+/// paying user who starts with ten concurrent requests would be rejected by the limits of the first tier.
+///
+/// At most 4,096 requests of all users wait, because each of them occupies memory and a ready inner service. Further
+/// requests do not wait: they use the expired tier, if there is one, or are handled as after the wait.
 ///
 /// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the tier set with
 /// [`OnUnknownTier`](super::OnUnknownTier). Requests pass uncounted only if you allow that. A client that sends
@@ -86,12 +88,12 @@ use super::{cache::TierCache, source::Source};
 /// # What happens on failure
 ///
 /// A resolver that fails, panics or hangs never causes a rejection. A request with an expired tier waits at most 50 ms
-/// for a newer tier ([`renewal_deadline`](super::TierLayerBuilder::renewal_deadline)), then uses the expired tier if
-/// that is [not too old](super::TierLayerBuilder::stale_for). Otherwise, the tier is unknown. After one request times
-/// out waiting for a lookup, no other request waits for the same lookup.
+/// for a newer tier, then uses the expired tier if that is [not too old](super::TierLayerBuilder::stale_for).
+/// Otherwise, the tier is unknown. After one request times out waiting for a lookup, no other request waits for the
+/// same lookup.
 ///
-/// After a failure, the user is not looked up again until a [pause](super::TierLayerBuilder::failure_pause) is over,
-/// and the user's requests do not wait. A `tracing` event reports failures, at most every ten seconds.
+/// After a failure, the user is not looked up again for 1 s, and the user's requests do not wait. The pause doubles with
+/// each consecutive failure, up to 8 s. A `tracing` event reports failures, at most every ten seconds.
 /// [`telemetry`](crate::telemetry) counts the requests that wait and the requests forwarded with an unknown tier.
 ///
 /// # What it does not do

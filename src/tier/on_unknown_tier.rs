@@ -64,8 +64,8 @@ impl OnUnknownTier {
     /// [`then_admit_uncounted`](Self::then_admit_uncounted).
     ///
     /// All requests of a user wait for the same lookup. After one request times out waiting, no other request waits
-    /// for that lookup. The number of waiting requests is [limited](crate::tier::TierLayerBuilder::max_waiting);
-    /// further requests are handled as after the wait.
+    /// for that lookup. A lookup fails after 10 s. At most 4,096 requests wait; further ones are handled as after the
+    /// wait.
     pub const fn wait(at_most: Duration) -> Self {
         Self {
             wait: Some(at_most),

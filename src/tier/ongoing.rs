@@ -1,22 +1,19 @@
 use std::{
     fmt::Display,
     sync::{Arc, MutexGuard},
+    time::Duration,
 };
 
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
+use tokio::time::timeout;
 
 use super::{
     look_up::{Answer, Ask, LookUp, SourceAnswer},
     shard::{Shard, Times},
-    shared::Shared,
+    shared::{Place, Shared},
 };
 use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
-/// A permit to call the source, or to wait for such a permit.
-pub(super) struct Place {
-    pub(super) is_queued: bool,
-    pub(super) _permit: OwnedSemaphorePermit,
-}
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A lookup in progress. Prevents other lookups of the user until it is dropped.
 pub(super) struct Ongoing {
@@ -43,15 +40,14 @@ impl Ongoing {
             // The source has not failed, so the pause is not doubled.
             return self.end_in_vain(&error, Shard::pause);
         }
-        let limit = self.shared.settings.look_up_timeout;
         loop {
             // The source has not been called yet, so its answer will be newer than every earlier `forget`.
             self.shared.shards.lock(self.user).take_outdated(self.user);
             let began = self.shared.clock.now();
             // The resolver's future is dropped before the lookup ends, and therefore before another lookup of the user
             // begins.
-            let answer = timeout(limit, ask()).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("lookup timed out after {limit:?}")));
+            let answer = timeout(LOOK_UP_TIMEOUT, ask()).await;
+            let answer = answer.unwrap_or_else(|_| Err(format!("lookup timed out after {LOOK_UP_TIMEOUT:?}")));
             if self.end(began, answer) {
                 return;
             }

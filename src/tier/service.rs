@@ -5,9 +5,9 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    cache::Found,
     future::{ResponseFuture, State},
     layer::TierLayer,
+    shared::Found,
 };
 use crate::sync::ready::{ReadyService, take_ready};
 

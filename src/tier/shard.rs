@@ -11,7 +11,6 @@ use crate::{clock::Timestamp, partition::PartitionId, sync::bounded_map::Bounded
 pub(super) struct Times {
     pub(super) time_to_live: Duration,
     pub(super) stale_for: Duration,
-    pub(super) failure_pause: Duration,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,12 +56,10 @@ impl Times {
             _ => Age::Unknown,
         }
     }
-
-    /// Doubles with each consecutive failure, up to eight times.
-    fn pause(&self, failures: u8) -> Duration {
-        self.failure_pause * (1 << failures.saturating_sub(1).min(3))
-    }
 }
+
+/// The pause before a user is looked up again after a failure. Doubles with each consecutive one, up to eight times.
+const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 struct Known {
     answer: Answer,
@@ -82,13 +79,14 @@ struct User {
 }
 
 impl User {
-    fn fail(&mut self, now: Timestamp, times: &Times) {
+    fn fail(&mut self, now: Timestamp) {
         self.failures = self.failures.saturating_add(1);
-        self.pause(now, times);
+        self.pause(now);
     }
 
-    fn pause(&mut self, now: Timestamp, times: &Times) {
-        self.retry_at = now.saturating_add(times.pause(self.failures.max(1)));
+    fn pause(&mut self, now: Timestamp) {
+        let doublings = self.failures.saturating_sub(1).min(3);
+        self.retry_at = now.saturating_add(FAILURE_PAUSE * (1 << doublings));
     }
 
     fn age(&self, now: Timestamp, times: &Times) -> Age {
@@ -196,7 +194,7 @@ impl Shard {
             quotas_since,
         };
         match known.lacks_quotas() {
-            true => user.fail(now, times),
+            true => user.fail(now),
             false => (user.failures, user.retry_at) = (0, Timestamp::default()),
         }
         user.known = Some(known);
@@ -204,12 +202,12 @@ impl Shard {
     }
 
     pub(super) fn fail(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
-        self.user(user, now, times).fail(now, times);
+        self.user(user, now, times).fail(now);
     }
 
     /// Unlike `fail`, this does not lengthen later pauses.
     pub(super) fn pause(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
-        self.user(user, now, times).pause(now, times);
+        self.user(user, now, times).pause(now);
     }
 
     pub(super) fn forget(&mut self, user: PartitionId) {

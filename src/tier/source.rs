@@ -2,11 +2,7 @@ use std::{fmt::Display, future::Future, sync::Arc};
 
 use http::request::Parts;
 
-use super::{
-    cache::{Found, TierCache},
-    look_up::Ask,
-    on_unknown_tier::LONGEST_NAME,
-};
+use super::{cache::TierCache, look_up::Ask, on_unknown_tier::LONGEST_NAME, shared::Found};
 use crate::rules::ResolvedTier;
 
 /// Erases the types of user and resolver from the type of the layer.

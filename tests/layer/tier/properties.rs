@@ -17,17 +17,20 @@ use tower_quota::{
     tier::{OnUnknownTier, TierLayer},
 };
 
-use super::support::{MILLISECOND, Time, UserId, request, settle};
+use super::support::{MILLISECOND, SECOND, Time, UserId, request, settle};
 
-const TIME_TO_LIVE: Duration = Duration::from_millis(80);
-const STALE_FOR: Duration = Duration::from_millis(120);
-const DEADLINE: Duration = Duration::from_millis(10);
-const TIMEOUT: Duration = Duration::from_millis(40);
-const PAUSE: Duration = Duration::from_millis(5);
-const LONGEST_PAUSE: Duration = Duration::from_millis(40);
-const FOR_EVER: Duration = Duration::from_secs(3_600);
+/// The unit of time in schedules. Failures pause a user for 5 to 40 ticks, and lookups time out after 50.
+const TICK: Duration = Duration::from_millis(200);
+/// For sources that respond within the 50 ms for which a request with a stale tier waits.
+const SHORT_TICK: Duration = Duration::from_millis(5);
 
-/// How a lookup ends, after a number of milliseconds.
+const TIME_TO_LIVE: u32 = 80;
+const STALE_FOR: u32 = 120;
+const WAIT: u32 = 10;
+const LONGEST_PAUSE: u32 = 40;
+const FOR_EVER: Duration = Duration::from_secs(36_000);
+
+/// How a lookup ends, after a number of ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// The tier is the number of the lookup, so that each answer identifies its lookup.
@@ -88,6 +91,7 @@ struct Diary {
     history: Arc<Mutex<History>>,
     fates: Arc<Vec<(Fate, u32)>>,
     time: Time,
+    tick: Duration,
 }
 
 /// Records the end of a lookup when it is dropped, whether or not it completes.
@@ -135,7 +139,7 @@ impl Diary {
     async fn look_up(self, UserId(user): UserId) -> Result<Option<String>, &'static str> {
         let (running, fate, delay) = self.begin(user);
         if delay > 0 {
-            tokio::time::sleep(delay * MILLISECOND).await;
+            tokio::time::sleep(delay * self.tick).await;
         }
         match fate {
             Fate::Answer | Fate::NoTier => {
@@ -170,20 +174,18 @@ struct Schedule {
 }
 
 impl Schedule {
-    fn new(fates: Vec<(Fate, u32)>, max_look_ups: usize, max_users: usize) -> Self {
+    fn new(tick: Duration, fates: Vec<(Fate, u32)>, max_look_ups: usize, max_users: usize) -> Self {
         let diary = Diary {
             history: Arc::default(),
             fates: Arc::new(fates),
             time: Time::new(),
+            tick,
         };
         let resolver = diary.clone();
         let layer = TierLayer::by_extension(move |user: UserId| resolver.clone().look_up(user))
-            .time_to_live(TIME_TO_LIVE)
-            .stale_for(STALE_FOR)
-            .on_unknown_tier(OnUnknownTier::wait(DEADLINE))
-            .renewal_deadline(DEADLINE)
-            .look_up_timeout(TIMEOUT)
-            .failure_pause(PAUSE)
+            .time_to_live(TIME_TO_LIVE * tick)
+            .stale_for(STALE_FOR * tick)
+            .on_unknown_tier(OnUnknownTier::wait(WAIT * tick))
             .max_look_ups(max_look_ups)
             .max_users(max_users)
             .clock(diary.time.clock.clone())
@@ -205,9 +207,9 @@ impl Schedule {
                 self.layer.cache().forget_all();
                 self.forgot(None);
             }
-            Step::Pass(milliseconds) => {
-                for _ in 0..milliseconds {
-                    self.diary.time.pass(MILLISECOND).await;
+            Step::Pass(ticks) => {
+                for _ in 0..ticks {
+                    self.diary.time.pass(self.diary.tick).await;
                 }
             }
             Step::Request(user) => {
@@ -237,9 +239,15 @@ impl Schedule {
     }
 }
 
-/// Carries out a schedule, millisecond by millisecond.
-async fn carry_out(fates: Vec<(Fate, u32)>, steps: Vec<Step>, max_look_ups: usize, max_users: usize) -> History {
-    let mut schedule = Schedule::new(fates, max_look_ups, max_users);
+/// Carries out a schedule, tick by tick.
+async fn carry_out(
+    tick: Duration,
+    fates: Vec<(Fate, u32)>,
+    steps: Vec<Step>,
+    max_look_ups: usize,
+    max_users: usize,
+) -> History {
+    let mut schedule = Schedule::new(tick, fates, max_look_ups, max_users);
     for step in steps {
         schedule.step(step).await;
         assert!(schedule.layer.cache().users() <= max_users);
@@ -259,7 +267,7 @@ impl History {
             look_up.user == user
                 && look_up.has_answered
                 && look_up.ended.is_some_and(|ended| ended < moment)
-                && moment.at < look_up.began.at + TIME_TO_LIVE + STALE_FOR
+                && moment.at < look_up.began.at + (TIME_TO_LIVE + STALE_FOR) * TICK
                 && !self.is_forgotten_between(user, look_up.began, moment)
         })
     }
@@ -275,7 +283,8 @@ impl History {
         let ended = |look_up: &LookUp| look_up.ended.map_or(FOR_EVER, |ended| ended.at);
         let is_full = begun().filter(|look_up| ended(look_up) >= answer.asked.at).count() >= max_look_ups;
         let is_open = |look_up: &LookUp| look_up.ended.is_none_or(|ended| ended > answer.asked);
-        let has_failed = |look_up: &LookUp| !look_up.has_answered && ended(look_up) + LONGEST_PAUSE > answer.asked.at;
+        let has_failed =
+            |look_up: &LookUp| !look_up.has_answered && ended(look_up) + LONGEST_PAUSE * TICK > answer.asked.at;
         let mut of_user = begun().filter(|look_up| look_up.user == answer.user);
         is_full || of_user.any(|look_up| is_open(look_up) || has_failed(look_up))
     }
@@ -289,16 +298,16 @@ impl History {
 
     /// The tier of a request is one that the source has named, for this user, not too long ago.
     fn check_answer(&self, answer: &Answer, max_look_ups: usize) -> Result<(), TestCaseError> {
-        prop_assert!(answer.answered.at - answer.asked.at <= DEADLINE, "{:?}", answer);
+        prop_assert!(answer.answered.at - answer.asked.at <= WAIT * TICK, "{:?}", answer);
         let Some(number) = answer.tier else {
             return Ok(());
         };
         let look_up = &self.look_ups[number];
         prop_assert_eq!(look_up.user, answer.user);
         prop_assert!(look_up.has_answered && look_up.fate == Fate::Answer);
-        prop_assert!(answer.asked.at < look_up.began.at + TIME_TO_LIVE + STALE_FOR);
+        prop_assert!(answer.asked.at < look_up.began.at + (TIME_TO_LIVE + STALE_FOR) * TICK);
         prop_assert!(!self.is_forgotten_between(answer.user, look_up.began, answer.asked));
-        if answer.asked.at >= look_up.began.at + TIME_TO_LIVE {
+        if answer.asked.at >= look_up.began.at + TIME_TO_LIVE * TICK {
             prop_assert!(
                 self.has_excuse(answer, max_look_ups),
                 "too old without need: {:?} {:?}",
@@ -370,7 +379,7 @@ proptest! {
         fates in fates(),
         max_look_ups in 1..6_usize,
     ) {
-        let history = run(carry_out(fates, steps, max_look_ups, 1_000));
+        let history = run(carry_out(TICK, fates, steps, max_look_ups, 1_000));
         history.check_single_flight(max_look_ups)?;
         for answer in &history.answers {
             history.check_answer(answer, max_look_ups)?;
@@ -385,7 +394,7 @@ proptest! {
         max_look_ups in 1..6_usize,
         max_users in 1..4_usize,
     ) {
-        let history = run(carry_out(fates, steps, max_look_ups, max_users));
+        let history = run(carry_out(TICK, fates, steps, max_look_ups, max_users));
         history.check_single_flight(max_look_ups)?;
         for answer in &history.answers {
             history.check_answer(answer, max_look_ups)?;
@@ -401,16 +410,16 @@ proptest! {
         let is_kept = |step: &Step| !matches!(step, Step::Forget(_) | Step::ForgetAll);
         let steps = steps.into_iter().filter(is_kept).collect();
         let fates = delays.into_iter().map(|delay| (Fate::Answer, delay)).collect();
-        let history = run(carry_out(fates, steps, 5, 1_000));
+        let history = run(carry_out(SHORT_TICK, fates, steps, 5, 1_000));
         history.check_single_flight(5)?;
         for answer in &history.answers {
             let age = answer.tier.map(|number| answer.asked.at.saturating_sub(history.look_ups[number].began.at));
-            prop_assert!(age.is_some_and(|age| age < TIME_TO_LIVE), "{answer:?}");
+            prop_assert!(age.is_some_and(|age| age < TIME_TO_LIVE * SHORT_TICK), "{answer:?}");
         }
         let mut last = HashMap::new();
         for look_up in &history.look_ups {
             let before = last.insert(look_up.user, look_up.began.at);
-            prop_assert!(before.is_none_or(|before| look_up.began.at >= before + TIME_TO_LIVE / 4 * 3));
+            prop_assert!(before.is_none_or(|before| look_up.began.at >= before + TIME_TO_LIVE / 4 * 3 * SHORT_TICK));
         }
     }
 }
@@ -445,7 +454,6 @@ async fn threads_never_look_up_a_user_twice_at_a_time() {
     let resolver = Arc::clone(&source);
     let layer = TierLayer::by_extension(move |user: UserId| Arc::clone(&resolver).look_up(user))
         .time_to_live(MILLISECOND)
-        .failure_pause(MILLISECOND)
         .clock(clock.clone())
         .build()
         .unwrap();
@@ -453,7 +461,7 @@ async fn threads_never_look_up_a_user_twice_at_a_time() {
         let (layer, clock) = (layer.clone(), clock.clone());
         tokio::spawn(async move {
             for number in 0..1_000 {
-                clock.advance(MILLISECOND);
+                clock.advance(10 * SECOND);
                 request(&layer, (task + number) % 3).await;
                 if number % 50 == 0 {
                     layer.cache().forget(&UserId(number / 50 % 3));

@@ -35,34 +35,6 @@ fn a_time_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() 
             builder().stale_for(week + micro),
             "stale_for 604800.000001s is outside 0ns..=604800s",
         ),
-        (
-            builder().renewal_deadline(zero),
-            "renewal_deadline 0ns is outside 1ms..=60s",
-        ),
-        (
-            builder().renewal_deadline(61 * SECOND),
-            "renewal_deadline 61s is outside 1ms..=60s",
-        ),
-        (
-            builder().look_up_timeout(49 * MILLISECOND),
-            "look_up_timeout 49ms is outside 50ms..=300s",
-        ),
-        (
-            builder().renewal_deadline(20 * SECOND),
-            "look_up_timeout 10s is outside 20s..=300s",
-        ),
-        (
-            builder().look_up_timeout(301 * SECOND),
-            "look_up_timeout 301s is outside 50ms..=300s",
-        ),
-        (
-            builder().failure_pause(zero),
-            "failure_pause 0ns is outside 1ms..=3600s",
-        ),
-        (
-            builder().failure_pause(3_601 * SECOND),
-            "failure_pause 3601s is outside 1ms..=3600s",
-        ),
     ] {
         assert_eq!(mistake(builder), format!("tier layer: {message}"));
     }
@@ -105,8 +77,6 @@ fn a_number_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds(
             builder().max_users(0),
             "max_users 0 is outside 1..=18446744073709551615",
         ),
-        (builder().max_waiting(0), "max_waiting 0 is outside 1..=65536"),
-        (builder().max_waiting(65_537), "max_waiting 65537 is outside 1..=65536"),
     ] {
         assert_eq!(mistake(builder), format!("tier layer: {message}"));
     }
@@ -119,23 +89,15 @@ fn settings_at_their_bounds_are_taken() {
         builder()
             .time_to_live(MILLISECOND)
             .stale_for(Duration::ZERO)
-            .renewal_deadline(MILLISECOND)
             .on_unknown_tier(OnUnknownTier::wait(MILLISECOND).then_tier("x"))
-            .look_up_timeout(MILLISECOND)
-            .failure_pause(MILLISECOND)
             .max_look_ups(1)
-            .max_users(1)
-            .max_waiting(1),
+            .max_users(1),
         builder()
             .time_to_live(week)
             .stale_for(week)
-            .renewal_deadline(60 * SECOND)
             .on_unknown_tier(OnUnknownTier::wait(60 * SECOND).then_tier("x".repeat(256)))
-            .look_up_timeout(300 * SECOND)
-            .failure_pause(3_600 * SECOND)
             .max_look_ups(65_536)
-            .max_users(usize::MAX)
-            .max_waiting(65_536),
+            .max_users(usize::MAX),
     ] {
         builder.build().unwrap();
     }
