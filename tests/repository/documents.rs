@@ -240,7 +240,7 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/decision/mod.rs",
         "src/key/client_ip/peer.rs",
         "src/key/mod.rs",
-        "src/layer/builder/mod.rs",
+        "src/layer/builder.rs",
         "src/layer/mod.rs",
         "src/lib.rs",
         "src/rules/mod.rs",
