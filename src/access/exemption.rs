@@ -63,28 +63,32 @@ use crate::{
 /// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and
 /// [capacity](crate::RateLimitLayerBuilder::capacity) are not called. Clients blocked by an
 /// [`AccessList`](crate::AccessList) are still rejected.
-pub struct Exemption(Condition);
-
-enum Condition {
-    And(Box<(Exemption, Exemption)>),
-    Key(PartitionKey),
-    Method(Method),
-    Network {
-        client_ip: ClientIp,
-        /// The networks, or the error in the first invalid network.
-        networks: Result<Networks<()>, String>,
-    },
-    Path(String),
-    PathPrefix(String, PathPrefix),
-    When(Box<When>),
+pub struct Exemption {
+    /// For explanations. Omits networks and keys, which may identify a person.
+    name: String,
+    matches: Box<Matches>,
+    /// A path or a network that is invalid.
+    problem: Option<String>,
+    addresses: Vec<ClientIp>,
 }
 
-type When = dyn Fn(&Parts) -> bool + Send + Sync;
+type Matches = dyn Fn(&KeyedRequest<'_>) -> bool + Send + Sync;
 
 impl Exemption {
+    fn new(name: impl Into<String>, matches: impl Fn(&KeyedRequest<'_>) -> bool + Send + Sync + 'static) -> Self {
+        Self {
+            name: name.into(),
+            matches: Box::new(matches),
+            problem: None,
+            addresses: Vec::new(),
+        }
+    }
+
     /// Exempts requests with this method.
-    pub const fn method(method: Method) -> Self {
-        Self(Condition::Method(method))
+    pub fn method(method: Method) -> Self {
+        Self::new(format!("method {method}"), move |caller| {
+            caller.request.method == method
+        })
     }
 
     /// Exempts requests with exactly this path.
@@ -96,7 +100,13 @@ impl Exemption {
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects paths that no request can have, and paths with empty
     /// segments, `.`, `..` or percent-encoded delimiters, because servers interpret them differently.
     pub fn path(path: impl Into<String>) -> Self {
-        Self(Condition::Path(path.into()))
+        let path = path.into();
+        let problem = path_problem(&path);
+        let name = format!("path {path:?}");
+        Self {
+            problem,
+            ..Self::new(name, move |caller| caller.request.uri.path() == path)
+        }
     }
 
     /// Exempts requests with this path or a path below it.
@@ -111,7 +121,12 @@ impl Exemption {
     pub fn path_prefix(path: impl Into<String>) -> Self {
         let path = path.into();
         let prefix = PathPrefix::new(&path);
-        Self(Condition::PathPrefix(path, prefix))
+        Self {
+            problem: path_problem(&path),
+            ..Self::new(format!("path prefix {path:?}"), move |caller| {
+                prefix.contains(caller.request.uri.path())
+            })
+        }
     }
 
     /// Exempts clients in these networks, such as `"192.0.2.0/24"`, or with these addresses.
@@ -129,8 +144,15 @@ impl Exemption {
             read.insert(key::network(network.as_ref())?, ());
             Ok(())
         });
-        let networks = result.map(|()| read);
-        Self(Condition::Network { client_ip, networks })
+        let addresses = vec![client_ip.clone()];
+        Self {
+            problem: result.err(),
+            addresses,
+            ..Self::new("network", move |caller| {
+                let address = client_ip.believed(caller.request);
+                address.is_some_and(|address| read.longest_match(address).is_some())
+            })
+        }
     }
 
     /// Exempts requests whose whole partition key is equal to `key`.
@@ -139,8 +161,8 @@ impl Exemption {
     ///
     /// Clients must not be able to claim the key: see [`key::extension`](crate::key::extension) and
     /// [`key::header`](crate::key::header).
-    pub const fn key(key: PartitionKey) -> Self {
-        Self(Condition::Key(key))
+    pub fn key(key: PartitionKey) -> Self {
+        Self::new("key", move |caller| caller.key() == Some(&key))
     }
 
     /// Exempts requests for which the closure returns `true`.
@@ -155,7 +177,7 @@ impl Exemption {
     where
         F: Fn(&Parts) -> bool + Send + Sync + 'static,
     {
-        Self(Condition::When(Box::new(is_exempt)))
+        Self::new("when", move |caller| is_exempt(caller.request))
     }
 
     /// Exempts requests that match both conditions.
@@ -163,68 +185,45 @@ impl Exemption {
     /// The second condition is evaluated only if the first matches.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
-        Self(Condition::And(Box::new((self, other))))
+        let (first, second) = (self.matches, other.matches);
+        Self {
+            problem: self.problem.or(other.problem),
+            addresses: [self.addresses, other.addresses].concat(),
+            ..Self::new(format!("{} and {}", self.name, other.name), move |caller| {
+                first(caller) && second(caller)
+            })
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
-        let problem = match &self.0 {
-            Condition::And(both) => return both.0.check().and_then(|()| both.1.check()),
-            Condition::Network {
-                networks: Err(problem), ..
-            } => problem.clone(),
-            Condition::Network { client_ip, .. } => return client_ip.check(),
-            Condition::Path(path) | Condition::PathPrefix(path, _) if !path::is_sound(path) => {
-                format!(
-                    "invalid path {path:?}: must start with '/' and have no query, backslashes, empty or dot segments, \
-                     or encoded delimiters"
-                )
-            }
-            _ => return Ok(()),
-        };
-        let message = format!("exemption: {problem}");
-        Err(ConfigError::new(ConfigErrorKind::Exemption, message))
+        if let Some(problem) = &self.problem {
+            let message = format!("exemption: {problem}");
+            return Err(ConfigError::new(ConfigErrorKind::Exemption, message));
+        }
+        self.addresses.iter().try_for_each(ClientIp::check)
     }
 
     pub(super) fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
-        match &self.0 {
-            Condition::And(both) => {
-                both.0.diagnose(request, findings);
-                both.1.diagnose(request, findings);
-            }
-            Condition::Network { client_ip, .. } => client_ip.diagnose(request, findings),
-            _ => {}
-        }
+        let addresses = self.addresses.iter();
+        addresses.for_each(|client_ip| client_ip.diagnose(request, findings));
     }
 
     pub(super) fn matches(&self, caller: &KeyedRequest<'_>) -> bool {
-        let request = caller.request;
-        match &self.0 {
-            Condition::And(both) => both.0.matches(caller) && both.1.matches(caller),
-            Condition::Key(key) => caller.key() == Some(key),
-            Condition::Method(method) => request.method == method,
-            Condition::Network { client_ip, networks } => {
-                let address = client_ip.believed(request);
-                let of = |networks: &Networks<()>| networks.longest_match(address?).copied();
-                networks.as_ref().ok().and_then(of).is_some()
-            }
-            Condition::Path(path) => request.uri.path() == path,
-            Condition::PathPrefix(_, prefix) => prefix.contains(request.uri.path()),
-            Condition::When(is_exempt) => is_exempt(request),
-        }
+        (self.matches)(caller)
     }
 }
 
+fn path_problem(path: &str) -> Option<String> {
+    (!path::is_sound(path)).then(|| {
+        format!(
+            "invalid path {path:?}: must start with '/' and have no query, backslashes, empty or dot segments, or \
+             encoded delimiters"
+        )
+    })
+}
+
 impl fmt::Debug for Exemption {
-    /// Omits networks and keys, which may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Condition::And(both) => write!(f, "{:?} and {:?}", both.0, both.1),
-            Condition::Key(_) => f.write_str("key"),
-            Condition::Method(method) => write!(f, "method {method}"),
-            Condition::Network { .. } => f.write_str("network"),
-            Condition::Path(path) => write!(f, "path {path:?}"),
-            Condition::PathPrefix(path, _) => write!(f, "path prefix {path:?}"),
-            Condition::When(_) => f.write_str("when"),
-        }
+        f.write_str(&self.name)
     }
 }
