@@ -1,5 +1,3 @@
-use std::sync::Arc;
-
 use smallvec::SmallVec;
 
 use super::{
@@ -15,7 +13,7 @@ use crate::{
     clock::Timestamp,
     decision::{PartPlan, PartSettlement, Read, Reads},
     lease::Lease,
-    policy::{Policy, PolicySet},
+    policy::{MAX_BUCKETS, Policy, PolicySet},
 };
 
 /// The states of a partition's policies, all written at the same time.
@@ -26,10 +24,14 @@ pub(crate) struct PartitionState {
     birth: u32,
     /// The policies of the last charge. `states` has one state per policy, then one per lockout, and then one per
     /// policy with initial units.
-    policies: Arc<[Policy]>,
+    policies: Option<PolicySet>,
     states: SmallVec<[State; 3]>,
     /// States of policies that the last charge did not have.
     others: Option<Box<Others>>,
+}
+
+fn list(policies: &Option<PolicySet>) -> &[Policy] {
+    policies.as_ref().map_or(&[], |policies| policies.list())
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -98,14 +100,42 @@ impl PartitionState {
             at: now,
             birth: 0,
             states: entries(policies.list()).map(|entry| entry.counter.unused()).collect(),
-            policies: Arc::clone(policies.list()),
+            policies: Some(policies.clone()),
             others: None,
         }
     }
 
+    /// The inverse of [`buckets`](Self::buckets).
+    pub(crate) fn of_buckets(at: Timestamp, birth: u32, policies: &PolicySet, levels: [u64; MAX_BUCKETS]) -> Self {
+        let levels = levels.iter().take(policies.iter().len());
+        Self {
+            at,
+            birth,
+            states: levels.map(|level| State::Bucket(*level)).collect(),
+            policies: Some(policies.clone()),
+            others: None,
+        }
+    }
+
+    /// Returns the time, the birth, the policies and the levels of a partition that consists of a few buckets and
+    /// nothing else.
+    pub(crate) fn buckets(&self) -> Option<(Timestamp, u32, &PolicySet, [u64; MAX_BUCKETS])> {
+        let policies = self.policies.as_ref()?;
+        let mut levels = [0; MAX_BUCKETS];
+        let count = self.states.len();
+        if self.others.is_some() || count != policies.iter().len() || count > MAX_BUCKETS {
+            return None;
+        }
+        for (level, state) in levels.iter_mut().zip(&self.states) {
+            let State::Bucket(used) = state else { return None };
+            *level = *used;
+        }
+        Some((self.at, self.birth, policies, levels))
+    }
+
     #[inline]
     fn is_about(&self, policies: &PolicySet) -> bool {
-        Arc::ptr_eq(&self.policies, policies.list())
+        self.policies.as_ref().is_some_and(|own| own.is_same(policies))
     }
 
     /// Appends the usage before the charge to `reads`, in place, because moving the readings takes as long as computing
@@ -168,7 +198,7 @@ impl PartitionState {
         Some(Self {
             at: others.at,
             birth,
-            policies: Arc::default(),
+            policies: None,
             states: SmallVec::new(),
             others: Some(Box::new(others)),
         })
@@ -386,7 +416,7 @@ impl PartitionState {
         *self = Self {
             at: now,
             birth: self.birth,
-            policies: Arc::default(),
+            policies: None,
             states: SmallVec::new(),
             others: (!states.is_empty()).then(|| Box::new(Others { at: now, states })),
         };
@@ -423,7 +453,7 @@ impl PartitionState {
             Form::Numbers => false,
             Form::Slots => true,
         };
-        for (entry, state) in entries(&self.policies).zip(&mut self.states) {
+        for (entry, state) in entries(list(&self.policies)).zip(&mut self.states) {
             if !is_kept(entry.id, entry.counter) {
                 *state = entry.counter.unused();
             }
@@ -451,7 +481,7 @@ impl PartitionState {
         Self {
             at: now,
             birth: self.birth,
-            policies: Arc::clone(policies.list()),
+            policies: Some(policies.clone()),
             states,
             others: (!others.states.is_empty()).then(|| Box::new(others)),
         }
@@ -459,13 +489,15 @@ impl PartitionState {
 
     /// Returns the states of the last charge's policies and lockouts, followed by all others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
-        let own = entries(&self.policies).zip(&self.states).map(|(entry, state)| Kept {
-            at: self.at,
-            id: entry.id,
-            counter: entry.counter,
-            state,
-            is_shadow: entry.is_shadow,
-        });
+        let own = entries(list(&self.policies))
+            .zip(&self.states)
+            .map(|(entry, state)| Kept {
+                at: self.at,
+                id: entry.id,
+                counter: entry.counter,
+                state,
+                is_shadow: entry.is_shadow,
+            });
         own.chain(self.others.iter().flat_map(|others| others.kept()))
     }
 
@@ -499,7 +531,7 @@ impl PartitionState {
     fn time_behind(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         let counted = self.counts_anything().then_some(self.at.as_micros());
         let is_named = |id: u32| policies.iter().any(|policy| policy.id() == id);
-        let own = self.policies.iter().zip(&mut self.states);
+        let own = list(&self.policies).iter().zip(&mut self.states);
         let own = own.map(|(policy, state)| (policy.id(), policy.counter(), state));
         let others = self.others.iter_mut().flat_map(|others| &mut others.states);
         let others = others.map(|foreign| (foreign.id, &foreign.counter, &mut foreign.state));
@@ -529,12 +561,12 @@ impl PartitionState {
 
     /// Returns `true` if the state equals that of an unused partition.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
-        if self.others.is_some() || self.states.len() > self.policies.len() {
+        if self.others.is_some() || self.states.len() > list(&self.policies).len() {
             return self.empty_at() <= now;
         }
         // Fast path: called for every new partition, and each time for two existing partitions.
         let (last, now) = (self.at.as_micros(), now.as_micros());
-        let mut own = self.policies.iter().zip(&self.states);
+        let mut own = list(&self.policies).iter().zip(&self.states);
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
     }
 

@@ -379,6 +379,9 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
 /// Maximum number of policies per decision. Bounds the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
+/// The number of buckets that a partition in memory holds without an allocation.
+pub(crate) const MAX_BUCKETS: usize = 3;
+
 /// Maximum number of custom units per decision. A plan stores this many without an allocation.
 pub(crate) const MAX_UNITS: usize = 3;
 

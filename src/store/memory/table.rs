@@ -1,0 +1,516 @@
+//! The partitions of a shard, each in one cache line.
+
+use std::mem;
+
+use crate::{
+    algorithm::{EvictionPriority, State},
+    clock::Timestamp,
+    ledger::PartitionState,
+    partition::PartitionId,
+    policy::{MAX_BUCKETS, PolicySet},
+    sync::random::Sequence,
+    telemetry,
+};
+
+/// A hash table with open addressing and linear probing that holds a limited number of partitions.
+///
+/// Expired partitions stay until the table has no room. Then a new partition first removes the expired ones of a few
+/// slots; if there are none, the table grows. At the maximum, a new partition evicts the partition with the lowest
+/// priority in a sample of eight, one from each eighth of the table. While all of the sample have a higher priority
+/// than the new one, the sample grows, up to 32. The sample is random, so that consecutive partitions compete with
+/// partitions of the whole table, and clients cannot predict the next eviction.
+///
+/// Callers pass `hash`, which is keyed randomly, so that clients cannot choose keys that collide.
+pub(super) struct Table {
+    slots: Vec<Slot>,
+    len: usize,
+    cap: usize,
+    /// The slot at which the next search for expired partitions starts.
+    hand: usize,
+    random: Sequence,
+}
+
+#[repr(align(64))]
+struct Slot {
+    id: PartitionId,
+    content: Content,
+}
+
+/// A partition is *visited* if it was charged after its insertion. Those of a flood of new keys never are.
+#[derive(Default)]
+enum Content {
+    #[default]
+    Free,
+    /// Up to three buckets and nothing else, without an allocation.
+    Buckets {
+        at: Timestamp,
+        levels: [u64; MAX_BUCKETS],
+        policies: PolicySet,
+        birth: u32,
+        is_visited: bool,
+    },
+    Any {
+        state: Box<PartitionState>,
+        is_visited: bool,
+    },
+}
+
+impl Content {
+    fn new(state: PartitionState, is_visited: bool) -> Self {
+        match state.buckets() {
+            Some((at, birth, policies, levels)) => Self::Buckets {
+                at,
+                levels,
+                policies: policies.clone(),
+                birth,
+                is_visited,
+            },
+            None => Self::Any {
+                state: Box::new(state),
+                is_visited,
+            },
+        }
+    }
+
+    #[inline]
+    fn is_free(&self) -> bool {
+        matches!(self, Self::Free)
+    }
+
+    /// Calls `step` with the state. Afterwards, the state may have become one of buckets, or no longer be.
+    fn with<T>(&mut self, is_visit: bool, step: impl FnOnce(&mut PartitionState) -> T) -> Option<T> {
+        let (result, replaced) = match self {
+            Self::Free => return None,
+            Self::Buckets {
+                at,
+                levels,
+                policies,
+                birth,
+                is_visited,
+            } => {
+                let mut state = PartitionState::of_buckets(*at, *birth, policies, *levels);
+                let result = step(&mut state);
+                *is_visited |= is_visit;
+                (result, Self::new(state, *is_visited))
+            }
+            Self::Any { state, is_visited } => {
+                let result = step(state);
+                *is_visited |= is_visit;
+                if state.buckets().is_none() {
+                    return Some(result);
+                }
+                (result, Self::new(PartitionState::clone(state), *is_visited))
+            }
+        };
+        *self = replaced;
+        Some(result)
+    }
+
+    /// Returns `true` if the state equals that of an unused partition.
+    fn is_empty(&self, now: Timestamp) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Buckets {
+                at, levels, policies, ..
+            } => policies.iter().zip(levels).all(|(policy, level)| {
+                let empty_at = policy.counter().empty_at(&State::Bucket(*level), at.as_micros());
+                empty_at <= now.as_micros()
+            }),
+            Self::Any { state, .. } => state.is_empty(now),
+        }
+    }
+
+    /// See [`PartitionState::eviction_priority`].
+    fn eviction_priority(&self, now: Timestamp) -> Option<EvictionPriority> {
+        match self {
+            Self::Free => None,
+            Self::Buckets {
+                at,
+                levels,
+                policies,
+                birth,
+                is_visited,
+            } => PartitionState::of_buckets(*at, *birth, policies, *levels).eviction_priority(now, *is_visited),
+            Self::Any { state, is_visited } => state.eviction_priority(now, *is_visited),
+        }
+    }
+}
+
+impl Table {
+    /// The number of slots that are searched for expired partitions if there is no room.
+    const SWEEP: usize = 32;
+    /// The minimum size of the sample for an eviction.
+    const CANDIDATES: usize = 8;
+    /// The maximum size of the sample.
+    const MAX_CANDIDATES: usize = 32;
+
+    pub(super) fn new(cap: usize) -> Self {
+        Self {
+            slots: Vec::new(),
+            len: 0,
+            cap,
+            hand: 0,
+            random: Sequence::new(),
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The slot from which a partition is searched. Depends only on the lower 32 bits of the hash, because the upper
+    /// ones select the shard.
+    #[inline]
+    fn home(&self, hash: u64) -> usize {
+        ((u64::from(hash as u32) * self.slots.len() as u64) >> 32) as usize
+    }
+
+    #[inline]
+    fn after(&self, index: usize) -> usize {
+        match index + 1 {
+            next if next == self.slots.len() => 0,
+            next => next,
+        }
+    }
+
+    /// Returns the slot of the partition, or the free one in which it would be. An empty table has neither.
+    #[inline]
+    fn find(&self, hash: u64, id: PartitionId) -> Option<usize> {
+        let mut index = self.home(hash);
+        loop {
+            let slot = self.slots.get(index)?;
+            if slot.id == id || slot.content.is_free() {
+                return Some(index);
+            }
+            index = self.after(index);
+        }
+    }
+
+    /// Calls `step` with the state of a known partition.
+    pub(super) fn with<T>(
+        &mut self,
+        hash: u64,
+        id: PartitionId,
+        is_visit: bool,
+        step: impl FnOnce(&mut PartitionState) -> T,
+    ) -> Option<T> {
+        let index = self.find(hash, id)?;
+        self.slots[index].content.with(is_visit, step)
+    }
+
+    /// Inserts a partition that is not in the table.
+    pub(super) fn insert(
+        &mut self,
+        hash_of: impl Fn(PartitionId) -> u64,
+        now: Timestamp,
+        id: PartitionId,
+        state: PartitionState,
+    ) {
+        let content = Content::new(state, false);
+        self.make_room(&hash_of, now, &content);
+        if let Some(index) = self.find(hash_of(id), id) {
+            self.slots[index] = Slot { id, content };
+            self.len += 1;
+        }
+    }
+
+    fn make_room(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp, new: &Content) {
+        if self.len < self.room() {
+            return;
+        }
+        self.sweep(hash_of, now);
+        if self.len < self.room() {
+            return;
+        }
+        match self.len < self.cap {
+            true => self.grow(hash_of),
+            false => self.evict(hash_of, now, new.eviction_priority(now)),
+        }
+    }
+
+    /// At most four fifths of the slots are in use, so that searches are short.
+    fn room(&self) -> usize {
+        (self.slots.len() / 5 * 4).min(self.cap)
+    }
+
+    /// By half, so that at least half of the slots are in use.
+    fn grow(&mut self, hash_of: &impl Fn(PartitionId) -> u64) {
+        let most = self.cap.div_ceil(4).saturating_mul(5);
+        let slots = (self.slots.len() / 2 * 3).max(10).min(most.max(5));
+        let free = || Slot {
+            id: PartitionId::from_bytes([0; 16]),
+            content: Content::Free,
+        };
+        let mut bigger = Vec::new();
+        bigger.reserve_exact(slots);
+        bigger.resize_with(slots, free);
+        for slot in mem::replace(&mut self.slots, bigger) {
+            if !slot.content.is_free()
+                && let Some(index) = self.find(hash_of(slot.id), slot.id)
+            {
+                self.slots[index] = slot;
+            }
+        }
+    }
+
+    /// Moves later partitions forward, so that searches do not end at the free slot.
+    fn remove(&mut self, hash_of: &impl Fn(PartitionId) -> u64, index: usize) {
+        self.slots[index].content = Content::Free;
+        self.len -= 1;
+        let (mut free, mut next) = (index, self.after(index));
+        while !self.slots[next].content.is_free() {
+            let home = self.home(hash_of(self.slots[next].id));
+            if self.distance(home, next) >= self.distance(free, next) {
+                self.slots.swap(free, next);
+                free = next;
+            }
+            next = self.after(next);
+        }
+    }
+
+    fn distance(&self, from: usize, to: usize) -> usize {
+        match to.checked_sub(from) {
+            Some(distance) => distance,
+            None => to + self.slots.len() - from,
+        }
+    }
+
+    fn sweep(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp) {
+        for _ in 0..Self::SWEEP.min(self.slots.len()) {
+            if self.hand >= self.slots.len() {
+                self.hand = 0;
+            }
+            let content = &self.slots[self.hand].content;
+            match !content.is_free() && content.is_empty(now) {
+                true => self.remove(hash_of, self.hand),
+                false => self.hand += 1,
+            }
+        }
+    }
+
+    /// Evicts a partition to make room for a new one with the priority `new`.
+    fn evict(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp, new: Option<EvictionPriority>) {
+        let mut victim: Option<(Option<EvictionPriority>, usize)> = None;
+        for number in 0..Self::MAX_CANDIDATES {
+            if number >= Self::CANDIDATES && victim.as_ref().is_some_and(|(least, _)| *least <= new) {
+                break;
+            }
+            let candidate = self.candidate(number % Self::CANDIDATES);
+            let priority = self.slots[candidate].content.eviction_priority(now);
+            if victim.as_ref().is_none_or(|(least, _)| priority < *least) {
+                victim = Some((priority, candidate));
+            }
+        }
+        if let Some((_, victim)) = victim {
+            if !self.slots[victim].content.is_empty(now) {
+                telemetry::partition_evicted();
+            }
+            self.remove(hash_of, victim);
+        }
+    }
+
+    /// Returns a random partition in one eighth of the table, or the next one. In a table of at most eight partitions,
+    /// returns each in turn.
+    fn candidate(&mut self, part: usize) -> usize {
+        let slots = self.slots.len();
+        if self.len <= Self::CANDIDATES {
+            let taken = |index: &usize| !self.slots[*index].content.is_free();
+            let mut all = (0..slots).filter(taken);
+            return all.nth(part % self.len.max(1)).unwrap_or(0);
+        }
+        let mut index = (part * slots + self.random.below(slots)) / Self::CANDIDATES;
+        while self.slots[index].content.is_free() {
+            index = self.after(index);
+        }
+        index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::HashMap, hash::BuildHasher};
+
+    use foldhash::fast::RandomState;
+
+    use super::*;
+    use crate::{policy::QuotaPolicy, sync::random::for_many};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
+
+    fn id(number: u64) -> PartitionId {
+        PartitionId::from_bytes(u128::from(number).to_be_bytes())
+    }
+
+    fn policies(count: usize) -> PolicySet {
+        let names = ["a", "b", "c", "d"].into_iter().take(count);
+        PolicySet::new(names.map(|name| QuotaPolicy::per_hour(name, 3_600))).unwrap()
+    }
+
+    /// A partition with this level of all buckets. A level of `n` million is empty after `n` seconds.
+    fn state(policies: &PolicySet, level: u64) -> PartitionState {
+        match policies.iter().len() {
+            ..=MAX_BUCKETS => PartitionState::of_buckets(NOW, 1, policies, [level; MAX_BUCKETS]),
+            _ => PartitionState::new(NOW, policies),
+        }
+    }
+
+    struct Numbers(Table, RandomState);
+
+    impl Numbers {
+        fn new(cap: usize) -> Self {
+            Self(Table::new(cap), RandomState::default())
+        }
+
+        fn insert(&mut self, number: u64, now: Timestamp, state: PartitionState) {
+            self.0.insert(|id| self.1.hash_one(id), now, id(number), state);
+        }
+
+        /// The level of the first bucket.
+        fn level(&mut self, number: u64, is_visit: bool) -> Option<u64> {
+            let level = |state: &mut PartitionState| state.buckets().map(|(_, _, _, [level, ..])| level);
+            self.0
+                .with(self.1.hash_one(id(number)), id(number), is_visit, level)
+                .flatten()
+        }
+
+        /// The number of slots that a search for this partition reads.
+        fn probes(&self, number: u64) -> usize {
+            let hash = self.1.hash_one(id(number));
+            let found = self.0.find(hash, id(number)).unwrap();
+            self.0.distance(self.0.home(hash), found) + 1
+        }
+    }
+
+    #[test]
+    fn a_slot_is_one_cache_line_and_a_full_table_takes_80_bytes_per_caller() {
+        assert_eq!((size_of::<Slot>(), align_of::<Slot>()), (64, 64));
+        let (policies, cap) = (policies(3), 50_000);
+        let mut table = Numbers::new(cap);
+        for number in 0..cap as u64 {
+            table.insert(number, NOW, state(&policies, 1));
+            let bytes = size_of::<Slot>() * table.0.slots.len() / table.0.len();
+            assert!(bytes <= 140 || number < 20, "{bytes} bytes for {number}");
+        }
+        assert_eq!(size_of::<Slot>() * table.0.slots.capacity() / table.0.len(), 80);
+    }
+
+    /// Keys in sequence, and keys that differ in a few bits, as an attacker could choose them without the secret of the
+    /// hash.
+    #[test]
+    fn searches_in_a_full_table_are_short_whatever_the_keys_are() {
+        let policies = policies(1);
+        for key in [|number| number, |number: u64| number << 40, |number| number * 4_096] {
+            let mut table = Numbers::new(4_096);
+            (0..4_096).for_each(|number| table.insert(key(number), NOW, state(&policies, 1)));
+            for keys in [0..4_096, 1_000_000..1_004_096] {
+                let probes: Vec<usize> = keys.map(|number| table.probes(key(number))).collect();
+                let (sum, most) = (probes.iter().sum::<usize>(), probes.iter().max());
+                assert!(
+                    sum < 30 * probes.len() && most < Some(&1_000),
+                    "{} {most:?}",
+                    sum / probes.len()
+                );
+            }
+        }
+    }
+
+    /// L21
+    #[test]
+    fn expired_partitions_make_room_before_the_table_grows_or_evicts() {
+        let policies = policies(2);
+        let mut table = Numbers::new(1_000);
+        (0..700).for_each(|number| table.insert(number, NOW, state(&policies, 1_000_000)));
+        let slots = table.0.slots.len();
+        let later = Timestamp::from_micros(NOW.as_micros() + 1_000_000);
+        for number in 1_000..3_000 {
+            let before = table.0.len();
+            table.insert(
+                number,
+                later,
+                state(&policies, if number < 1_050 { 2_000_000 } else { 1 }),
+            );
+            assert!(table.0.len() <= before + 1 && table.0.slots.len() == slots);
+        }
+        let mut kept = (1_000..1_050).map(|number| table.level(number, false));
+        assert!(kept.all(|level| level == Some(2_000_000)));
+    }
+
+    #[test]
+    fn partitions_that_were_visited_survive_a_flood_of_others() {
+        let policies = policies(1);
+        let mut table = Numbers::new(1_000);
+        (0..300).for_each(|number| table.insert(number, NOW, state(&policies, 1_900_000_000)));
+        for number in 0..300 {
+            assert_eq!(table.level(number, true), Some(1_900_000_000));
+        }
+        (300..20_000).for_each(|number| table.insert(number, NOW, state(&policies, 3_600_000_000)));
+        assert!((0..300).all(|number| table.level(number, false).is_some()));
+        assert_eq!(table.0.len(), 1_000);
+    }
+
+    #[test]
+    fn in_a_small_table_all_partitions_compete() {
+        let policies = policies(1);
+        for cap in 1..=8 {
+            let mut table = Numbers::new(cap);
+            (1..cap as u64).for_each(|number| table.insert(number, NOW, state(&policies, 3_000_000_000)));
+            (100..200).for_each(|number| table.insert(number, NOW, state(&policies, 1_000)));
+            assert!(
+                (1..cap as u64).all(|number| table.level(number, false).is_some()),
+                "{cap}"
+            );
+            assert_eq!(table.0.len(), cap);
+        }
+    }
+
+    /// Insertions, changes and removals in random order, next to a map of the standard library.
+    #[test]
+    fn whatever_happens_each_partition_is_found_with_its_own_level() {
+        let sets = [1, 2, 3].map(policies);
+        for_many(200, |sequence| {
+            let (mut table, mut known) = (Numbers::new(1_000_000), HashMap::new());
+            for _ in 0..sequence.within(1..600) {
+                let number = sequence.within(0..300);
+                let level = sequence.within(1..9);
+                let hash = table.1.hash_one(id(number));
+                if sequence.below(3) == 0 {
+                    if let Some(index) = table
+                        .0
+                        .find(hash, id(number))
+                        .filter(|_| known.remove(&number).is_some())
+                    {
+                        let hasher = table.1.clone();
+                        table.0.remove(&|id| hasher.hash_one(id), index);
+                    }
+                } else if known.insert(number, level).is_none() {
+                    table.insert(number, NOW, state(&sequence.any_of(&sets), level));
+                } else {
+                    let new = state(&sequence.any_of(&sets), level);
+                    assert!(table.0.with(hash, id(number), true, |state| *state = new).is_some());
+                }
+                assert_eq!(table.0.len(), known.len());
+            }
+            for number in 0..300 {
+                assert_eq!(table.level(number, false), known.get(&number).copied(), "{number}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_partition_moves_into_its_slot_and_out_of_it_as_its_state_becomes_plain_or_not() {
+        let (three, four) = (policies(3), policies(4));
+        let mut table = Numbers::new(10);
+        table.insert(1, NOW, state(&three, 5));
+        let hash = table.1.hash_one(id(1));
+        let is_boxed = |table: &Numbers| {
+            let index = table.0.find(hash, id(1)).unwrap();
+            matches!(table.0.slots[index].content, Content::Any { .. })
+        };
+        assert!(!is_boxed(&table));
+        let _ = table.0.with(hash, id(1), true, |own| *own = state(&four, 5));
+        assert!(is_boxed(&table));
+        let _ = table.0.with(hash, id(1), true, |own| *own = state(&three, 6));
+        assert!(!is_boxed(&table));
+        assert_eq!(table.level(1, false), Some(6));
+    }
+}
