@@ -4,6 +4,7 @@
 mod allowance;
 mod answer;
 mod availability;
+mod charged;
 mod costs;
 mod excess;
 mod late_charge;
@@ -29,6 +30,7 @@ pub use self::{
 };
 pub(crate) use self::{
     answer::{ChargeRejections, Read, Reads},
+    charged::{Charged, PlanRef},
     costs::{Costs, UnitCosts},
     outcome::{Cached, retry_seconds, whole_seconds},
     plan::{Mode, PartPlan},

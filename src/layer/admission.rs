@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     access::{KeyedRequest, Screened, Screening},
-    decision::{Allowance, Costs, Decision, Outcome, Plan},
-    limiter::{DecisionState, Limiter, OpenCharge, WeakPermit, WithPermit},
+    decision::{Allowance, Charged, Costs, Decision, Outcome, Plan},
+    limiter::{DecisionState, Limiter, OpenCharge, PendingDecision, Question, WeakPermit, WithPermit},
     mistake::Diagnostics,
     partition::PartitionId,
     policy::CallerQuotas,
@@ -51,25 +51,41 @@ pub(super) enum Admission {
     Reject(Response<Bytes>),
 }
 
+/// How far a request is.
+pub(super) enum Asked {
+    Charged(Charged),
+    Decided(Decision),
+    Pending(PendingDecision),
+}
+
 /// `charge` is `None` if the cost can no longer change.
-#[derive(Debug)]
 pub(super) struct Admitted {
-    pub(super) decision: Decision,
+    pub(super) result: Admittance,
     pub(super) policies: Option<Arc<QuotaSet>>,
     pub(super) charge: Option<Arc<OpenCharge>>,
 }
 
+/// A decision, or the numbers from which it is made if somebody reads it.
+pub(super) enum Admittance {
+    Charged(Charged),
+    Decided(Decision),
+}
+
 impl Limits {
-    pub(super) fn ask(&self, request: &Parts) -> (DecisionState, Selection) {
+    pub(super) fn ask(&self, request: &Parts) -> (Asked, Selection) {
         if LayerTelemetry::explains() {
             self.log_explanation(request);
         }
         let (question, selection) = self.question(request);
-        let deciding = match question {
-            Ok(plan) => self.limiter.0.guard.decide(plan),
-            Err(decision) => DecisionState::Decided(decision),
+        let asked = match question {
+            Ok(Question::Charged(charged)) => Asked::Charged(charged),
+            Ok(Question::Plan(plan)) => match self.limiter.0.guard.decide(plan) {
+                DecisionState::Decided(decision) => Asked::Decided(decision),
+                DecisionState::Pending(decision) => Asked::Pending(decision),
+            },
+            Err(decision) => Asked::Decided(decision),
         };
-        (deciding, selection)
+        (asked, selection)
     }
 
     #[cold]
@@ -79,7 +95,7 @@ impl Limits {
 
     /// Returns the decision as the error if the request needs no store call. Requests are screened in this order:
     /// access list, kill switch, exemptions, closures of the application.
-    fn question(&self, request: &Parts) -> (Result<Plan, Decision>, Selection) {
+    fn question(&self, request: &Parts) -> (Result<Question, Decision>, Selection) {
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();
         let caller = self.keys.caller(request);
@@ -99,9 +115,13 @@ impl Limits {
         let question = match (at_once, &selection.set) {
             (None, Some(set)) => {
                 let holder = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
-                let plan = limiter.plan(set, self.cost.of(request), holder);
-                let plan = plan.map(|plan| self.with_units(plan, set, request, |request| self.watched_bytes(request)));
-                plan.map_err(|outcome| Decision::without_policies(outcome, None))
+                let question = limiter.charge(set, self.cost.of(request), holder).map(|question| match question {
+                    Question::Plan(plan) => {
+                        Question::Plan(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
+                    }
+                    charged @ Question::Charged(_) => charged,
+                });
+                question.map_err(|outcome| Decision::without_policies(outcome, None))
             }
             (at_once, _) => {
                 let (outcome, wait) = at_once.unwrap_or((Outcome::Unlimited, None));
@@ -158,6 +178,24 @@ impl Limits {
         self.log.found(self.scope_name(), findings);
     }
 
+    /// Makes no decision if the request is admitted and nobody can read the decision before the response.
+    #[inline]
+    pub(super) fn judge_charged(&self, charged: Charged, selection: Selection, request: &mut Parts) -> Admission {
+        let policies = selection.set.as_ref();
+        if !charged.fits || self.decision_in_request || request.extensions.get::<WithPermit>().is_some() {
+            let decision = policies.map(|set| charged.decide(&set.parts[0].policies));
+            let decision = decision.expect("a request is charged to policies");
+            return self.judge(decision, selection, request);
+        }
+        self.log.allowed(self.scope_name(), selection.tier());
+        self.log.resume_watching(Some(charged.now));
+        Admission::Call(Admitted {
+            result: Admittance::Charged(charged),
+            policies: selection.set,
+            charge: None,
+        })
+    }
+
     pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
         self.limiter.0.log_decision(&self.log, &decision, &selection);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
@@ -166,7 +204,7 @@ impl Limits {
         if !decision.outcome().is_admitted() {
             return Admission::Reject(self.reject(decision, &selection, request));
         }
-        self.log.resume_watching(&decision);
+        self.log.resume_watching(decision.now());
         self.admit(decision, selection.set, request)
     }
 
@@ -213,7 +251,7 @@ impl Limits {
             return self.admit_open(decision, policies, request);
         }
         Admission::Call(Admitted {
-            decision,
+            result: Admittance::Decided(decision),
             policies,
             charge: None,
         })
@@ -234,7 +272,7 @@ impl Limits {
         request.extensions.insert(WeakPermit::new(&charge, outer));
         let delay = told.delay();
         let admitted = Admitted {
-            decision: told,
+            result: Admittance::Decided(told),
             policies,
             charge: Some(charge),
         };

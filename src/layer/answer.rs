@@ -4,12 +4,15 @@ use http_body::Body;
 
 use super::{
     RateLimitBody,
-    admission::{Admitted, Limits},
+    admission::{Admittance, Admitted, Limits},
+    cost::ActualCost,
 };
 use crate::{
-    decision::{Costs, Decision, Outcome, Settlement},
+    decision::{Charged, Costs, Decision, Outcome, Settlement},
+    fields::ReportedLimit,
     limiter::OpenCharge,
-    response::fields::Times,
+    policy::MAX_BUCKETS,
+    response::fields::{Times, is_redirect},
     rules::QuotaSet,
 };
 
@@ -17,9 +20,34 @@ impl Limits {
     pub(super) fn answer<B: Body<Data = Bytes>>(
         &self,
         admitted: Admitted,
+        mut response: Response<B>,
+    ) -> Response<RateLimitBody<B>> {
+        if let (Admittance::Charged(charged), Some(set)) = (&admitted.result, &admitted.policies)
+            && self.tell_numbers(charged, set, &mut response)
+        {
+            return response.map(|body| RateLimitBody::passed(body, None));
+        }
+        self.answer_decided(admitted, response)
+    }
+
+    /// Not inlined, so that usual responses run through less code.
+    #[inline(never)]
+    fn answer_decided<B: Body<Data = Bytes>>(
+        &self,
+        admitted: Admitted,
         response: Response<B>,
     ) -> Response<RateLimitBody<B>> {
-        let (mut decision, charge) = (admitted.decision, admitted.charge);
+        let (mut decision, charge) = match (admitted.result, &admitted.policies) {
+            (Admittance::Decided(decision), _) => (decision, admitted.charge),
+            (Admittance::Charged(charged), Some(set)) => {
+                let mut decision = charged.decide(&set.parts[0].policies);
+                if set.is_reduced {
+                    decision.set_reduced_capacity();
+                }
+                (decision, None)
+            }
+            (Admittance::Charged(_), None) => unreachable!("a request is charged to policies"),
+        };
         let (head, body) = response.into_parts();
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
         if is_upgrade && charge.as_ref().is_some_and(OpenCharge::holds_slots_alone) {
@@ -36,6 +64,32 @@ impl Limits {
         let times = self.view.fields().times(&decision);
         self.tell(decision, admitted.policies.as_deref(), times, &mut response);
         response
+    }
+
+    /// Writes the fields from the numbers of the charge. Returns `false` and writes nothing if that needs the decision.
+    #[inline]
+    fn tell_numbers<B>(&self, charged: &Charged, set: &QuotaSet, response: &mut Response<B>) -> bool {
+        let is_unusual = self.decision_in_response
+            || self.cost.actual.is_some()
+            || !self.view.fields().are_numbers()
+            || is_redirect(response.status())
+            || response.extensions().get::<ActualCost>().is_some();
+        if is_unusual {
+            return false;
+        }
+        let Some(fields) = &set.view(self.view.position).fields else {
+            return self.view.fields().is_none();
+        };
+        let policies = &set.parts[0].policies;
+        let mut limits = [ReportedLimit::new("", 0, 0); MAX_BUCKETS];
+        let mut count = 0;
+        for ((limit, policy), (remaining, micros)) in limits.iter_mut().zip(policies).zip(charged.left(policies)) {
+            let (policy, reset) = (policy.policy(), micros.div_ceil(1_000_000));
+            *limit = ReportedLimit::new(policy.name(), policy.quota(), remaining).with_reset(reset);
+            count += 1;
+        }
+        fields.write(response, &limits[..count]);
+        true
     }
 
     /// A rejection by an inner layer is not refunded. Otherwise, a client that exceeds the limit of an inner layer

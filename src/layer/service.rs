@@ -8,13 +8,14 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
-use crate::{
-    limiter::DecisionState,
-    sync::{
-        per_thread::Shared,
-        ready::{ReadyService, take_ready},
-    },
+use super::{
+    RateLimitBody, ResponseFuture,
+    admission::{Asked, Limits},
+    future::State,
+};
+use crate::sync::{
+    per_thread::Shared,
+    ready::{ReadyService, take_ready},
 };
 
 /// The service of [`RateLimitLayer`](crate::RateLimitLayer): forwards a request to `S` if its policies admit it.
@@ -94,24 +95,26 @@ where
         let (limits, ready) = (self.limits.local(), ReadyService::new(&mut self.inner));
         let (mut parts, body) = request.into_parts();
         limits.watch(&mut parts);
-        let (deciding, selection) = limits.ask(&parts);
-        let state = match deciding {
-            DecisionState::Decided(decision) => {
-                let admission = limits.judge(decision, selection, &mut parts);
-                let inner = ready.keep();
-                let state = State::judged(admission, inner, Request::from_parts(parts, body), &limits);
-                if !matches!(state, State::Calling { .. }) {
-                    // Dropping the ready service releases a permit that other requests may need.
-                    drop(take_ready(inner));
-                }
-                state
+        let (asked, selection) = limits.ask(&parts);
+        let admission = match asked {
+            Asked::Charged(charged) => limits.judge_charged(charged, selection, &mut parts),
+            Asked::Decided(decision) => limits.judge(decision, selection, &mut parts),
+            Asked::Pending(decision) => {
+                let held = Some((take_ready(ready.keep()), parts, body));
+                let state = State::Deciding {
+                    decision,
+                    selection,
+                    held,
+                };
+                return ResponseFuture { state, limits };
             }
-            DecisionState::Pending(decision) => State::Deciding {
-                decision,
-                selection,
-                held: Some((take_ready(ready.keep()), parts, body)),
-            },
         };
+        let inner = ready.keep();
+        let state = State::judged(admission, inner, Request::from_parts(parts, body), &limits);
+        if !matches!(state, State::Calling { .. }) {
+            // Dropping the ready service releases a permit that other requests may need.
+            drop(take_ready(inner));
+        }
         ResponseFuture { state, limits }
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::{
-    Inner,
+    Inner, Question,
     error::LimiterError,
     keys::{Attributed, Holder},
     permit::Permit,
@@ -237,7 +237,11 @@ impl Caller {
     async fn decide(&self, with: impl FnOnce(Plan) -> Plan) -> Decision {
         let (question, selection) = self.question();
         let decision = match question {
-            Ok(plan) => self.limiter.guard.decide(with(plan)).made().await,
+            Ok(Question::Plan(plan)) => self.limiter.guard.decide(with(plan)).made().await,
+            Ok(Question::Charged(charged)) => match &selection.set {
+                Some(set) => charged.decide(&set.parts[0].policies),
+                None => unreachable!("a caller is charged to policies"),
+            },
             Err(decision) => decision,
         };
         self.limiter.log_decision(&self.limiter.log, &decision, &selection);
@@ -337,7 +341,7 @@ impl Caller {
         Ok(())
     }
 
-    fn question(&self) -> (Result<Plan, Decision>, Selection) {
+    fn question(&self) -> (Result<Question, Decision>, Selection) {
         let limiter = &*self.limiter;
         let active = limiter.policies.active();
         let at_once = match self.access() {
@@ -385,7 +389,7 @@ impl Caller {
     }
 
     /// `MissingKey` applies to keys that the caller lacks.
-    fn plan_of_all(&self, set: &QuotaSet) -> Result<Plan, Outcome> {
+    fn plan_of_all(&self, set: &QuotaSet) -> Result<Question, Outcome> {
         let limiter = &*self.limiter;
         let holder = |key| -> Attributed {
             match self.holder(key) {
@@ -393,15 +397,21 @@ impl Caller {
                 None => limiter.keys.missing(key, &limiter.log),
             }
         };
-        let plan = limiter.plan(set, self.cost, holder)?;
+        let plan = match self.is_partial {
+            true => limiter.plan(set, self.cost, holder)?,
+            false => match limiter.charge(set, self.cost, holder)? {
+                charged @ Question::Charged(_) => return Ok(charged),
+                Question::Plan(plan) => plan,
+            },
+        };
         let plan = match set.has_units {
             true => with_units(plan, &self.units),
             false => plan,
         };
-        Ok(match self.is_partial {
+        Ok(Question::Plan(match self.is_partial {
             true => plan.clone().allow_partial().unwrap_or(plan),
             false => plan,
-        })
+        }))
     }
 
     /// Covers only policies whose keys the caller has, and no custom units. `None` if there are no such policies.

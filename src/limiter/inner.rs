@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     access::AccessList,
-    decision::{Decision, Outcome, Plan},
+    decision::{Charged, Decision, Outcome, Plan, PlanRef},
     rules::{Policies, QuotaSet, Selection},
     telemetry::{self, LayerTelemetry},
 };
@@ -17,6 +17,12 @@ pub(crate) struct Inner {
     pub(crate) guard: Arc<Guard>,
     pub(crate) access_list: Option<AccessList>,
     pub(super) log: LayerTelemetry,
+}
+
+/// What a store is asked, or has already answered.
+pub(crate) enum Question {
+    Charged(Charged),
+    Plan(Plan),
 }
 
 impl Inner {
@@ -40,6 +46,27 @@ impl Inner {
             }
         }
         plan.ok_or(Outcome::Unlimited)
+    }
+
+    /// Charges the policies at once, if the store is in memory and the policies are plain. Otherwise returns a plan, like
+    /// [`plan`](Self::plan).
+    #[inline]
+    pub(crate) fn charge(
+        &self,
+        set: &QuotaSet,
+        cost: u64,
+        mut holder: impl FnMut(Option<usize>) -> Attributed,
+    ) -> Result<Question, Outcome> {
+        let [part] = &*set.parts else {
+            return self.plan(set, cost, holder).map(Question::Plan);
+        };
+        let holder = holder(part.key)?.ok_or(Outcome::Unlimited)?;
+        // A store in memory has no names of callers.
+        let plan = PlanRef::new(&part.policies, holder.partition, cost).filter(|_| holder.label.is_none());
+        Ok(match plan.and_then(|plan| self.guard.charge(&plan)) {
+            Some(charged) => Question::Charged(charged),
+            None => Question::Plan(holder.extend(None, &part.policies, cost)),
+        })
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Algorithm, CalendarPeriod, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
-    algorithm::{Counter, Form, Limit, Lockout, Newcomer},
+    algorithm::{Bucket, Counter, Form, Limit, Lockout, Newcomer},
     error::{ConfigError, ConfigErrorKind},
     sync::per_thread::CachePadded,
 };
@@ -104,6 +104,24 @@ impl Policy {
     }
 
     /// Returns `true` if a store could confuse the states of both policies, or a client their names.
+    /// The whole of the policy, if it is a token bucket of requests that rejects them and is shown with its numbers
+    /// alone.
+    fn plain_bucket(&self) -> Option<Bucket> {
+        let (policy, limit) = (&self.policy, &self.limit);
+        let is_unusual = policy.is_shadow
+            || policy.is_hidden
+            || policy.shows_partition_key
+            || limit.quota.is_some()
+            || limit.lockout.is_some()
+            || limit.newcomer.is_some();
+        match limit.counter {
+            Counter::Bucket(bucket) if policy.unit == QuotaUnit::Requests && !bucket.is_leaky && !is_unusual => {
+                Some(bucket)
+            }
+            _ => None,
+        }
+    }
+
     fn is_confused_with(&self, other: &Self) -> bool {
         let ids = |policy: &Self| [policy.id, policy.lockout_id, policy.newcomer_id];
         ids(self).iter().any(|id| ids(other).contains(id)) || self.policy.name == other.policy.name
@@ -141,6 +159,8 @@ pub struct PolicySet(Arc<CachePadded<Listed>>);
 struct Listed {
     policies: Arc<[Policy]>,
     traits: PolicyTraits,
+    /// See [`PolicySet::buckets`].
+    buckets: SmallVec<[Bucket; MAX_BUCKETS]>,
 }
 
 /// Properties of the policies of a set. In a plan, a flag is set if it is set for one of its sets.
@@ -272,8 +292,17 @@ impl PolicySet {
             has_newcomers: checked.iter().any(|policy| policy.newcomer().is_some()),
             has_prefetch: checked.iter().all(|policy| BatchTerms::of(&policy.policy).is_some()),
         };
-        let policies = checked.into();
-        Self(Arc::new(CachePadded(Listed { policies, traits })))
+        let buckets: Option<SmallVec<_>> = match checked.len() <= MAX_BUCKETS && !traits.has_prefetch {
+            true => checked.iter().map(Policy::plain_bucket).collect(),
+            false => None,
+        };
+        let (policies, buckets) = (checked.into(), buckets.unwrap_or_default());
+        let listed = Listed {
+            policies,
+            traits,
+            buckets,
+        };
+        Self(Arc::new(CachePadded(listed)))
     }
 
     #[inline]
@@ -326,6 +355,13 @@ impl PolicySet {
     }
 
     /// The policies without the padding, for types that are stored many times.
+    /// The policies, if they are up to three token buckets that count requests and have no further settings. Otherwise
+    /// empty.
+    #[inline]
+    pub(crate) fn buckets(&self) -> &[Bucket] {
+        &self.0.buckets
+    }
+
     #[inline]
     pub(crate) fn list(&self) -> &Arc<[Policy]> {
         &self.0.policies

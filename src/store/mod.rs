@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use self::memory::MemoryStore;
 pub use self::{report::StoreReport, traits::StoreTraits};
 use crate::{
     decision::{Decision, Measurement, Plan, Settlement},
@@ -211,6 +212,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(None))
     }
 
+    /// Returns the store in memory of which this store is a handle.
+    ///
+    /// A limiter without a [fallback](crate::LimiterBuilder::fallback) reads this once, when it is built, and then charges
+    /// usual requests there without calling [`acquire`](Self::acquire), which makes them cheaper. A store that wraps
+    /// another to observe or change its calls must not forward the call. Default: `None`.
+    fn as_memory(&self) -> Option<&MemoryStore> {
+        None
+    }
+
     /// Returns properties that layers and limiters read once, when they are built.
     ///
     /// A store that wraps another returns the properties of the inner store, modified if necessary. Default:
@@ -271,6 +281,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn peek(&self, plan: Plan) -> StoreFuture<Decision> {
         (**self).peek(plan)
+    }
+
+    fn as_memory(&self) -> Option<&MemoryStore> {
+        (**self).as_memory()
     }
 
     fn traits(&self) -> StoreTraits {

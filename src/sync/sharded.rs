@@ -37,9 +37,16 @@ impl<V> Sharded<V> {
     /// Returns the shard of a partition. Callers that lock several shards must lock them in ascending order.
     #[inline]
     pub(crate) fn index(&self, partition: PartitionId) -> usize {
-        (self.hash(partition) >> 32) as usize & (self.shards.len() - 1)
+        self.index_of(self.hash(partition))
     }
 
+    /// Like [`index`](Self::index), from the hash of the partition.
+    #[inline]
+    pub(crate) fn index_of(&self, hash: u64) -> usize {
+        (hash >> 32) as usize & (self.shards.len() - 1)
+    }
+
+    #[inline]
     pub(crate) fn lock_at(&self, index: usize) -> MutexGuard<'_, V> {
         self.shards[index].lock()
     }

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     clock::Timestamp,
-    decision::Decision,
+    decision::{Decision, Outcome},
     mistake::{Diagnostics, Finding, Mistake},
     policy::QuotaPolicy,
 };
@@ -46,12 +46,23 @@ impl LayerTelemetry {
     /// Called once per request, unless the request is cancelled first.
     #[inline]
     pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
-        self.meters.decided(scope, tier, decision);
+        self.decided_as(scope, tier, decision.outcome(), || rejecting_policy(decision));
+    }
+
+    /// Like [`decided`](Self::decided), for a request that its policies allow.
+    #[inline]
+    pub(crate) fn allowed(&self, scope: &str, tier: &str) {
+        self.decided_as(scope, tier, Outcome::Allowed, || "");
+    }
+
+    #[inline]
+    fn decided_as<'a>(&self, scope: &str, tier: &str, outcome: Outcome, policy: impl Fn() -> &'a str) {
+        self.meters.decided(scope, tier, outcome, &policy);
         record!(
             "quota.scope" = scope,
             "quota.tier" = tier,
-            "quota.policy" = rejecting_policy(decision),
-            "quota.outcome" = outcome_name(decision.outcome())
+            "quota.policy" = policy(),
+            "quota.outcome" = outcome_name(outcome)
         );
     }
 
@@ -147,10 +158,10 @@ impl LayerTelemetry {
         self.watch.is_on()
     }
 
-    /// Resumes the checks of requests if it is time.
+    /// Resumes the checks of requests if it is time. `now` is the time of a decision.
     #[inline]
-    pub(crate) fn resume_watching(&self, decision: &Decision) {
-        self.watch.resume_at(decision.now());
+    pub(crate) fn resume_watching(&self, now: Option<Timestamp>) {
+        self.watch.resume_at(now);
     }
 
     /// Checks a request. `was_here` is true if the request has already passed through a layer with the same limits.

@@ -19,12 +19,12 @@ use super::{
         UNKNOWN_TIER, UNREAD_BODIES, register,
     },
     facade::{Counter, Gauge, Histogram, Label, METRICS, counter, gauge, histogram},
-    labels::{LateBatch, LayerCount, Unresolved, outcome_name, rejecting_policy},
+    labels::{LateBatch, LayerCount, Unresolved, outcome_name},
     series::Series,
 };
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{Decision, Outcome},
+    decision::Outcome,
     error::StoreErrorKind,
     sync::mutex::Mutex,
 };
@@ -128,17 +128,17 @@ impl LayerMeters {
         self.0.get_or_init(|| LayerHandles::new(scope))
     }
 
-    pub(super) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
+    pub(super) fn decided<'a>(&self, scope: &str, tier: &str, outcome: Outcome, policy: impl Fn() -> &'a str) {
         if !METRICS {
             return;
         }
         let handles = self.handles(scope);
-        let names = [tier, rejecting_policy(decision), outcome_name(decision.outcome())];
+        let names = [tier, policy(), outcome_name(outcome)];
         handles.decisions.increment(names, |[tier, policy, outcome]| {
             let names = [("tier", tier), ("policy", policy), ("outcome", outcome)];
             counter!(DECISIONS, labels(scope, names))
         });
-        handles.failed.count(decision.outcome());
+        handles.failed.count(outcome);
     }
 
     pub(super) fn count(&self, scope: &str, count: LayerCount) {

@@ -15,6 +15,7 @@ mod floods;
 mod late_charges;
 mod limiter;
 mod lockout;
+mod memory_path;
 mod mistakes;
 mod nested;
 mod overage;

@@ -13,8 +13,8 @@ use super::{
 use crate::{
     breaker::{Breaker, CircuitState},
     clock::{Clock, Timestamp},
-    decision::{Decision, Plan, Settlement},
-    store::{Store, StoreFuture},
+    decision::{Charged, Decision, Plan, PlanRef, Settlement},
+    store::{Store, StoreFuture, memory::MemoryStore},
     telemetry::{HeldSlots, StoreTelemetry},
 };
 
@@ -30,6 +30,8 @@ pub(crate) struct Guard {
     pub(super) deadline: Duration,
     pub(super) clock: Clock,
     pub(super) log: Arc<StoreTelemetry>,
+    /// The main store, if it is one in memory and nothing else decides in its place.
+    memory: Option<MemoryStore>,
 }
 
 impl Guard {
@@ -40,6 +42,7 @@ impl Guard {
         clock: Clock,
         scope: &str,
     ) -> Self {
+        let memory = store.as_memory().filter(|_| fallback.is_none()).cloned();
         let log = Arc::new(StoreTelemetry::new(scope, store.traits().identity()));
         let guarded = GuardedStore::new(store, clock.clone(), Arc::clone(&log));
         let cache = RejectionCache::new(guarded, config.rejection_cache, clock.clone(), Arc::clone(&log));
@@ -61,7 +64,17 @@ impl Guard {
             deadline: config.deadline,
             clock,
             log,
+            memory,
         }
+    }
+
+    /// Decides at once and without a plan, if the store is one in memory. Such a store cannot fail, so no safeguard is
+    /// needed. Returns `None` if a plan is needed, and then charges nothing.
+    #[inline]
+    pub(crate) fn charge(&self, plan: &PlanRef<'_>) -> Option<Charged> {
+        let charged = self.memory.as_ref()?.charge(plan)?;
+        self.log.answered_at_once();
+        Some(charged)
     }
 
     /// Settles the charge with the store that made it, in the background.

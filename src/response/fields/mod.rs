@@ -6,7 +6,7 @@ use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::write::Times;
+pub(crate) use self::write::{Times, is_redirect};
 pub use crate::fields::LegacyReset;
 use crate::{
     decision::{Allowance, Decision},
@@ -397,6 +397,10 @@ impl ResponseFields {
     {
         self.extra = Some(Arc::new(extra));
         self
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.form == Form::None
     }
 
     pub(crate) fn shows_usual_policies(&self) -> bool {

@@ -1,4 +1,4 @@
-use super::{Form, ResponseFields};
+use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     fields::{Dialect, FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
@@ -8,6 +8,21 @@ use crate::{
 impl ResponseFields {
     pub(crate) fn can_show_partition_keys(&self) -> bool {
         matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy))
+    }
+
+    /// Returns `true` if the fields of an admitted request depend only on the remaining units and the effective windows of
+    /// its policies.
+    pub(crate) fn are_numbers(&self) -> bool {
+        matches!(self.form, Form::Dialect(Dialect::Draft11) | Form::None)
+            && self.emit_when == EmitWhen::Always
+            && self.rate_cap == RateCap::Double
+            && self.jitter.is_zero()
+            && self.map_remaining.is_none()
+            && self.extra.is_none()
+            && !self.adds_draft06_limit
+            && !self.tightest_only
+            && !self.without_limits
+            && !self.overwrite_upstream
     }
 
     /// Serializes the policies. Returns `None` if no fields are configured, and an error if the dialect cannot express

@@ -166,7 +166,8 @@ impl LimitReport for Report<'_> {
     }
 }
 
-fn is_redirect(status: StatusCode) -> bool {
+#[inline]
+pub(crate) fn is_redirect(status: StatusCode) -> bool {
     status.is_redirection() && status != StatusCode::NOT_MODIFIED
 }
 

@@ -1,7 +1,7 @@
 use super::table::Table;
 use crate::{
     clock::Timestamp,
-    decision::{PartPlan, PartSettlement, Reads},
+    decision::{Charged, PartPlan, PartSettlement, PlanRef, Reads},
     ledger::{Found, PartitionState, Step},
     partition::PartitionId,
 };
@@ -28,6 +28,18 @@ impl Shard {
 
     pub(super) fn len(&self) -> usize {
         self.table.len()
+    }
+
+    /// Returns `None` if the plan is not about the buckets of the partition.
+    #[inline]
+    pub(super) fn charge(
+        &mut self,
+        hash_of: impl Fn(PartitionId) -> u64,
+        hash: u64,
+        now: Timestamp,
+        plan: &PlanRef<'_>,
+    ) -> Option<Charged> {
+        self.table.charge(hash_of, hash, now, plan, self.call)
     }
 
     /// Appends the usage before this step to `reads`.

@@ -3,8 +3,9 @@
 use std::mem;
 
 use crate::{
-    algorithm::{EvictionPriority, State},
+    algorithm::{EvictionPriority, State, Times},
     clock::Timestamp,
+    decision::{Charged, PlanRef},
     ledger::PartitionState,
     partition::PartitionId,
     policy::{MAX_BUCKETS, PolicySet},
@@ -186,6 +187,71 @@ impl Table {
         }
     }
 
+    /// Charges the buckets of a known or new partition. Returns `None` if its state is not one of these buckets, or from
+    /// the future.
+    #[inline]
+    pub(super) fn charge(
+        &mut self,
+        hash_of: impl Fn(PartitionId) -> u64,
+        hash: u64,
+        now: Timestamp,
+        plan: &PlanRef<'_>,
+        call: u32,
+    ) -> Option<Charged> {
+        let found = self.find(hash, plan.partition());
+        match found.map(|found| &mut self.slots[found].content) {
+            None | Some(Content::Free) => Some(self.charge_new(hash_of, hash, now, plan, call)),
+            Some(Content::Buckets {
+                at,
+                levels,
+                policies,
+                birth,
+                is_visited,
+            }) if *at <= now && policies.is_same(plan.policies()) => {
+                let times = Times {
+                    last: at.as_micros(),
+                    now: now.as_micros(),
+                };
+                let charged = plan.charge(times, levels, birth, call);
+                *is_visited = true;
+                if charged.fits {
+                    *at = now;
+                }
+                Some(charged)
+            }
+            Some(_) => None,
+        }
+    }
+
+    /// A plan that does not fit even a new partition leaves no state.
+    #[inline(never)]
+    fn charge_new(
+        &mut self,
+        hash_of: impl Fn(PartitionId) -> u64,
+        hash: u64,
+        now: Timestamp,
+        plan: &PlanRef<'_>,
+        call: u32,
+    ) -> Charged {
+        let (mut levels, mut birth) = ([0; MAX_BUCKETS], call);
+        let times = Times {
+            last: now.as_micros(),
+            now: now.as_micros(),
+        };
+        let charged = plan.charge(times, &mut levels, &mut birth, call);
+        if charged.fits {
+            let content = Content::Buckets {
+                at: now,
+                levels,
+                policies: plan.policies().clone(),
+                birth,
+                is_visited: false,
+            };
+            self.insert_content(hash_of, hash, now, plan.partition(), content);
+        }
+        charged
+    }
+
     /// Calls `step` with the state of a known partition.
     pub(super) fn with<T>(
         &mut self,
@@ -206,9 +272,20 @@ impl Table {
         id: PartitionId,
         state: PartitionState,
     ) {
-        let content = Content::new(state, false);
+        let hash = hash_of(id);
+        self.insert_content(hash_of, hash, now, id, Content::new(state, false));
+    }
+
+    fn insert_content(
+        &mut self,
+        hash_of: impl Fn(PartitionId) -> u64,
+        hash: u64,
+        now: Timestamp,
+        id: PartitionId,
+        content: Content,
+    ) {
         self.make_room(&hash_of, now, &content);
-        if let Some(index) = self.find(hash_of(id), id) {
+        if let Some(index) = self.find(hash, id) {
             self.slots[index] = Slot { id, content };
             self.len += 1;
         }
