@@ -1,9 +1,8 @@
 //! Clocks of stores, layers and other components, and timestamps.
 //!
-//! Use a manual clock to test limits without waiting. The crate reads the time only from its clocks, so time passes
-//! only when the test advances the clock. The only exceptions are Tokio timers, such as the
-//! [deadline](crate::LimiterBuilder::deadline) of a decision. If a test depends on timers, pause Tokio's time and use
-//! [`Clock::tokio`].
+//! The crate reads the time only from its clocks, except for Tokio timers, such as the
+//! [deadline](crate::LimiterBuilder::deadline) of a decision. To test limits without waiting, advance a manual clock.
+//! If a test depends on timers, pause Tokio's time and use [`Clock::tokio`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -33,9 +32,9 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-/// A timestamp in whole microseconds since the Unix epoch.
+/// A timestamp in whole microseconds since the Unix epoch, up to the year 586,524.
 ///
-/// The range is from 1970 to the year 586,524. Arithmetic saturates at both ends and never panics.
+/// Arithmetic saturates at both ends and never panics.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,11 +79,8 @@ impl Timestamp {
 
 /// The time source of a store, a layer or another component.
 ///
-/// Use [`Clock::system`] in production. For tests without waiting, use [`Clock::manual`], which advances only on
-/// request. Clones of a clock share its time.
-///
-/// The system clock starts at the system time and then follows the monotonic clock, so it never steps back when the
-/// system time changes. [`Clock::tokio`] does the same, but stops while a test pauses Tokio's timers.
+/// Use [`Clock::system`] in production, and [`Clock::manual`] for tests without waiting. Clones of a clock share its
+/// time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -119,15 +115,14 @@ enum Source {
 impl Clock {
     /// Returns the system clock, which is the default.
     ///
-    /// The clock starts at the system time of its first use in the process, and then follows the monotonic clock.
+    /// It starts at the system time of its first use in the process, and then follows the monotonic clock, so it never
+    /// steps back.
     pub const fn system() -> Self {
         Self(Source::System)
     }
 
-    /// Creates a system clock that is consistent with Tokio's timers.
-    ///
-    /// In a test with paused timers (`tokio::time::pause`), the clock advances only with the timers. Elsewhere, it
-    /// equals [`system`](Self::system).
+    /// Creates a system clock that stops while a test pauses Tokio's timers (`tokio::time::pause`), and then advances
+    /// only with them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -162,9 +157,8 @@ impl Clock {
         }
     }
 
-    /// Advances a manual clock and its clones by `duration`, rounded down to microseconds.
-    ///
-    /// Saturates at the end of the range. Has no effect on other clocks.
+    /// Advances a manual clock and its clones by `duration`, rounded down to microseconds. Saturates at the end of the
+    /// range. No effect on other clocks.
     pub fn advance(&self, duration: Duration) {
         if let Source::Manual(now) = &self.0 {
             let later = |now: u64| Some(now.saturating_add(whole_micros(duration)));
@@ -172,7 +166,7 @@ impl Clock {
         }
     }
 
-    /// Sets a manual clock and its clones, even to an earlier time. Has no effect on other clocks.
+    /// Sets a manual clock and its clones, even to an earlier time. No effect on other clocks.
     pub fn set(&self, moment: Timestamp) {
         if let Source::Manual(now) = &self.0 {
             now.store(moment.0, Ordering::SeqCst);

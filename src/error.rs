@@ -19,8 +19,8 @@ use std::{borrow::Cow, error::Error, fmt, ops::RangeInclusive, sync::Arc};
 /// assert_eq!(error.to_string(), "policy \"minute\": burst capacity 0 is outside 1..=999999999999999");
 /// ```
 ///
-/// An underlying error, for example from parsing a URL, is the [`source`](std::error::Error::source). Two errors are
-/// equal if their kinds and messages are.
+/// An underlying error, such as of a URL, is the [`source`](std::error::Error::source). Errors are equal if their kinds
+/// and messages are.
 #[derive(Clone, Debug)]
 pub struct ConfigError {
     kind: ConfigErrorKind,
@@ -28,9 +28,7 @@ pub struct ConfigError {
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// The category of a [`ConfigError`].
-///
-/// Use this to report which setting is invalid if settings come from outside the program.
+/// The category of a [`ConfigError`], for programs whose settings come from outside.
 ///
 /// ```
 /// use tower_quota::{PolicySet, ConfigErrorKind, QuotaPolicy};
@@ -62,7 +60,7 @@ pub enum ConfigErrorKind {
     BurstCapacity,
     /// The current capacity of a service.
     Capacity,
-    /// The cost of every request, which exceeds the highest cost that a policy can admit.
+    /// A cost of every request above what a policy can admit.
     Cost,
     /// A timeout, such as the deadline of a decision or of a connection.
     Deadline,
@@ -118,13 +116,12 @@ impl ConfigError {
         self
     }
 
-    /// Prefixes the message, as in `policy "a": …`.
+    /// As in `policy "a": …`.
     pub(crate) fn within(mut self, whole: impl fmt::Display) -> Self {
         self.message.insert_str(0, &format!("{whole}: "));
         self
     }
 
-    /// `name` is the name of the setting.
     pub(crate) fn check_range<T: PartialOrd + fmt::Debug>(
         kind: ConfigErrorKind,
         name: impl fmt::Display,
@@ -165,8 +162,8 @@ impl Error for ConfigError {
 
 /// The reason why a store could not make a decision.
 ///
-/// Clients never see this error: the [`FailureMode`](crate::FailureMode) determines what happens to the request.
-/// Programs get this error if they call a store directly, and create one if they implement [`Store`](crate::Store).
+/// Clients never see it: the [`FailureMode`](crate::FailureMode) determines what happens to the request. Programs get
+/// it if they call a store directly, and create one if they implement [`Store`](crate::Store).
 ///
 /// ```
 /// use std::{error::Error, io};
@@ -190,31 +187,28 @@ pub struct StoreError {
 ///
 /// After five consecutive errors of the kinds [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
 /// [`Unreachable`](Self::Unreachable), the circuit opens, and the store is not called for a while. A timeout counts
-/// only if no other call has completed since the late call began. Otherwise, the store is healthy, and the process or
-/// the network was slow. [`Failed`](Self::Failed) resets the count, like any other response.
-/// [`Overloaded`](Self::Overloaded) does not affect the count.
+/// only if no other call has completed since the late call began: otherwise, the process or the network was slow.
+/// [`Failed`](Self::Failed) resets the count, like any response; [`Overloaded`](Self::Overloaded) does not affect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
     /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
-    /// The store was not called because too many requests are waiting: more than the store can decide in time, or more
-    /// than [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only responded to other
-    /// calls until the end of the [extended deadline](crate::LimiterBuilder::deadline). Does not open the circuit,
-    /// because the server may be healthy.
+    /// Too many requests are waiting: more than the store can decide in time, or more than
+    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only responded to other calls
+    /// until the end of the [extended deadline](crate::LimiterBuilder::deadline).
     Overloaded,
-    /// The store responded, but without a decision, for example because of a script error or a missing permission. Does
-    /// not open the circuit, because the next call may succeed.
+    /// The store responded without a decision, for example because of a script error or a missing permission.
     Failed,
     /// The store did not respond within the deadline.
     TimedOut,
-    /// The store responded that it is not operational, for example because it is read-only or loading.
+    /// The store is not operational, for example because it is read-only or loading.
     Unavailable,
     /// The store has no memory for another charge (`OOM` from Redis). Callers whose quota is exhausted are still
-    /// rejected, so this kind does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for the
-    /// store that decides instead.
+    /// rejected, so this does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for the store
+    /// that decides instead.
     OutOfMemory,
-    /// The store could not be reached, the connection broke, or the connection delivered a reply to a different call.
+    /// The store could not be reached, the connection broke, or it delivered a reply to a different call.
     Unreachable,
 }
 
@@ -260,7 +254,7 @@ impl StoreError {
         self
     }
 
-    /// Returns `true` if the whole store is affected, so that calling it again would only cost time.
+    /// The whole store is affected.
     pub(crate) fn opens_circuit(&self) -> bool {
         use StoreErrorKind::{TimedOut, Unavailable, Unreachable};
 

@@ -1,10 +1,10 @@
 //! Distributed rate limiting as a Tower layer, for services built on axum, hyper and tonic.
 //!
-//! [`RateLimitLayer`] wraps any Tower service. For each request, it extracts a [key], checks several windows (second,
-//! minute, day …) of that key in one atomic decision, and adds the remaining units as `RateLimit` and
-//! `RateLimit-Policy` fields. Requests above a limit are rejected with 429, `Retry-After` and
-//! `application/problem+json`. Counts are stored in this process ([`MemoryStore`]) or in a Redis server shared by all
-//! instances (`RedisStore`). If the store is unavailable, requests pass.
+//! [`RateLimitLayer`] wraps any Tower service. For each request, it extracts a [key], checks several windows of that
+//! key in one atomic decision, and adds the remaining units as `RateLimit` and `RateLimit-Policy` fields. Requests
+//! above a limit are rejected with 429, `Retry-After` and `application/problem+json`. Counts are stored in this process
+//! ([`MemoryStore`]) or in a Redis server shared by all instances (`RedisStore`). If the store is unavailable, requests
+//! pass.
 //!
 //! ```toml
 //! [dependencies]
@@ -73,28 +73,27 @@
 //! # }).unwrap();
 //! ```
 //!
-//! `r` is the number of remaining units, and `t` is the *effective window*: the number of seconds over which the
-//! client can spread them. `t` is not the time until the quota resets. The default algorithm is a token bucket, which
-//! refills continuously: in 86,383 seconds, it restores 4,999 of 5,000 units per day.
+//! `r` is the number of remaining units, and `t` the *effective window*: the seconds over which the client can spread
+//! them, not the time until the quota resets. The default algorithm is a token bucket, which refills continuously: in
+//! 86,383 seconds, it restores 4,999 of 5,000 units per day.
 //!
 //! # Where to go from here
 //!
-//! - [`guide`]: a page with a program per task, from a limit on a route to logins, tokens, tests and shutdown.
+//! - [`guide`]: a page with a program per task.
 //! - [`docs::choosing`]: maps requirements to APIs.
 //! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: the kinds of limits.
 //! - [`docs::proxies`]: the client's address behind a proxy, a load balancer or a CDN.
 //! - [`docs::mistakes`]: events about misconfigurations, and their fixes.
-//! - [`docs::moving`]: migration from tower_governor, axum-governor and `tower::limit`, line by line.
-//!   [`docs::comparison`]: comparison with other crates.
-//! - [`docs::production`]: Redis and its settings, monitoring, failures, and what is not guaranteed.
-//! - The package `tower-quota-anonymous`: quotas for callers that cannot be identified, with anonymous rate-limited
-//!   credentials.
-//! - The package `tower-quota-fleet`: one set of rules for all instances, with versions, rollouts and a kill switch.
-//! - [`docs::alerts`]: how to handle each alert.
+//! - [`docs::moving`]: migration from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: other
+//!   crates.
+//! - [`docs::production`]: Redis and its settings, monitoring, failures, and what is not guaranteed. [`docs::alerts`]:
+//!   how to handle each alert.
 //! - [`docs::regions`]: limits shared by several regions. [`docs::scale`]: servers and memory for a given load.
 //! - [`docs::design`]: the packages, the modules and the life of a request. [`docs::decisions`]: the reasons.
 //! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with their own documentation.
-//! - The package `tower-ratelimit-client`: a layer for clients that respects the fields of any server.
+//! - Packages: `tower-quota-fleet`, one set of rules for all instances, with versions, rollouts and a kill switch;
+//!   `tower-quota-anonymous`, quotas for callers that cannot be identified, with anonymous rate-limited credentials;
+//!   `tower-ratelimit-client`, a layer for clients that respects the fields of any server.
 //!
 //! # Features
 //!
@@ -110,16 +109,15 @@
 //! | `tonic` | | the peer address from tonic's connection information; retry delay and exhausted quotas in the details of a gRPC status |
 //! | `headers` | | the [`fields`] as typed headers, for `TypedHeader` of axum-extra |
 //!
-//! Features are additive. Without any feature, the crate contains the layer and [`MemoryStore`].
+//! Features are additive. Without any, the crate contains the layer and [`MemoryStore`].
 //!
 //! # WebAssembly
 //!
 //! With `default-features = false`, the crate compiles for `wasm32-wasip1` and `wasm32-unknown-unknown`, also with
-//! `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. On `wasm32-wasip1`, a layer with
-//! [`MemoryStore`] limits requests as elsewhere. `wasm32-unknown-unknown` has no clock, so the system clock panics: set
-//! a [manual clock](clock::Clock::manual) for both the [store](MemoryStoreBuilder::clock) and the
-//! [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Events that are limited in
-//! time are then emitted once. The automated tests do not run on either target.
+//! `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. `wasm32-unknown-unknown` has no clock, so the
+//! system clock panics: set a [manual clock](clock::Clock::manual) for both the [store](MemoryStoreBuilder::clock) and
+//! the [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Events that are
+//! limited in time are then emitted once. The automated tests do not run on either target.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test should report its line"))]
 
@@ -134,7 +132,7 @@ mod decision;
 pub mod docs;
 mod error;
 pub mod fields {
-    //! Response fields, re-exported from the package `ratelimit-fields`.
+    //! Response fields, from the package `ratelimit-fields`.
     #[doc(inline)]
     pub use ratelimit_fields::*;
 }

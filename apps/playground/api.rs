@@ -93,7 +93,9 @@ async fn send(State(playground): State<Playground>, Json(value): Json<Value>) ->
     if count > MAX_AT_ONCE {
         return Err(format!("count: {count}; at once there may be {MAX_AT_ONCE}").into());
     }
-    playground.load.send(callers.iter().cycle().take(count as usize).cloned());
+    playground
+        .load
+        .send(callers.iter().cycle().take(count as usize).cloned());
     Ok(Json(Value::Null))
 }
 

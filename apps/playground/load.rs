@@ -133,7 +133,11 @@ impl Load {
         let is_later = |last: &Last| (last.number, last.is_rejected) <= (number, is_rejected);
         if last.get(&caller).is_none_or(is_later) {
             let exchange = Some(exchange);
-            let last_one = Last { number, is_rejected, exchange };
+            let last_one = Last {
+                number,
+                is_rejected,
+                exchange,
+            };
             last.insert(caller, last_one);
         }
     }

@@ -1,7 +1,7 @@
 /// A rejection that is certain as long as other requests only add usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChargeRejection {
-    /// Rejected for this number of microseconds.
+    /// Microseconds.
     For(u64),
     /// The charge exceeds the capacity. Smaller charges can use the remaining units; `reset` is their effective window.
     Never { remaining: u64, reset: Option<u64> },

@@ -54,14 +54,11 @@ impl Times {
     }
 }
 
-/// An algorithm: its state and the arithmetic on it.
-///
 /// All numbers are integers: a charge is the weight of a cost, and times are in microseconds.
 pub(crate) trait Arithmetic: Copy {
-    /// The state of a policy in an in-process store. The default is the state of a policy that was never charged.
     type State: Clone + Default;
 
-    /// The state at one time, before a charge. By default, nothing is used.
+    /// Before a charge. By default, nothing is used.
     type Reading: Copy + Default + PartialEq;
 
     const FORM: Form = Form::Numbers;
@@ -69,16 +66,14 @@ pub(crate) trait Arithmetic: Copy {
     /// Identifies the algorithm in the bytes of a ledger. Codes are never reused.
     const CODE: u64;
 
-    /// Converts a cost in units to a weight. A cost without an exact weight is converted to a weight above any limit.
+    /// Converts a cost in units to a weight, above any limit if there is no exact one.
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         cost.min(EXACT)
     }
 
-    /// The capacity in units.
     fn units(&self) -> u64;
 
-    /// The time in which the whole quota is restored.
     fn fill_micros(&self) -> u64;
 
     /// `now` selects the window if windows differ in length.
@@ -97,29 +92,26 @@ pub(crate) trait Arithmetic: Copy {
     /// `charge` must be admitted for this reading.
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
-    /// Returns the part of a late charge to apply, in the numbers of the state. The charge is in the numbers of the
-    /// settling policy, whose bound limits the usage afterwards: the quota at the time of the decision, not that of the
-    /// last writer, because stores do not record the latter for all algorithms.
+    /// The part of a late charge to apply, in the numbers of the state. The charge is in the numbers of the settling
+    /// policy, whose bound limits the usage afterwards: the quota at the time of the decision, not that of the last
+    /// writer, which stores do not record for all algorithms.
     fn believed(&self, reading: Self::Reading, late: Late<'_, Self>) -> u64;
 
     /// `refund` is in the numbers of the settling policy, and `state` must be advanced to `now`.
     fn refund(&self, state: &mut Self::State, now: u64, refund: u64, settling: &Self, receipt: Receipt);
 
-    /// Returns `false` if a charge is not reduced when the actual cost is lower.
+    /// `false` if a charge is not reduced when the actual cost is lower.
     fn is_refundable(&self, _is_unused: bool) -> bool {
         true
     }
 
-    /// Advances the state to `now`.
     fn advance(&self, _state: &mut Self::State, _times: Times) {}
 
-    /// Converts the used units to the numbers of this policy. Not bounded, because a smaller quota must not hide the
-    /// usage of a larger one.
+    /// Not bounded, because a smaller quota must not hide the usage of a larger one.
     fn convert(&self, state: &Self::State, _from: &Self) -> Self::State {
         state.clone()
     }
 
-    /// Uses the windows of the settling policy.
     fn in_windows_of(self, _settling: &Self) -> Self {
         self
     }
@@ -127,42 +119,36 @@ pub(crate) trait Arithmetic: Copy {
     /// From this time on, the state equals the default.
     fn empty_at(&self, state: &Self::State, last: u64) -> u64;
 
-    /// Writes the policy's numbers and the state, for a ledger.
     fn write(&self, state: &Self::State, bytes: &mut Writer);
 
-    /// `None` for invalid bytes.
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Self::State)>;
 
-    /// The time of the newest entry of a log.
     fn newest_entry(_state: &Self::State) -> Option<u64> {
         None
     }
 
-    /// Moves entries that are later than `now` to `now`.
     fn rebase(_state: &mut Self::State, _now: u64) {}
 
     fn admits(&self, reading: Self::Reading, now: u64, charge: u64) -> bool;
 
-    /// The reading after a charge. A late charge may have reached the bound.
+    /// A late charge may have reached the bound.
     fn charged(&self, reading: Self::Reading, charge: u64) -> Self::Reading;
 
-    /// Identifies a charge for its refund.
     fn mark(_reading: Self::Reading, _charge: u64) -> u64 {
         0
     }
 
-    /// The mark for a refund if only the time of the charge is known.
+    /// If only the time of the charge is known.
     fn any_mark(&self) -> u64 {
         0
     }
 
     fn remaining(&self, reading: Self::Reading, now: u64) -> u64;
 
-    /// The effective window: a time over which the remaining units can be spread.
+    /// A time over which the remaining units can be spread.
     fn reset(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
-    /// The time until all units are restored, if nothing else is charged. `None` if all units remain, or if the time is
-    /// unknown.
+    /// If nothing else is charged. `None` if all units remain, or if the time is unknown.
     fn full_after(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
     /// The time until a rejected charge is admitted, if nothing else is charged; `None` if it never is.
@@ -174,19 +160,19 @@ pub(crate) trait Arithmetic: Copy {
         0
     }
 
-    /// Returns how long a charge is certainly rejected, and the wait to report, from a reading for a charge of `asked`
-    /// with this wait.
+    /// How long a charge is certainly rejected, and the wait to report, from a reading for a charge of `asked` with
+    /// this wait.
     fn certain_wait(&self, _reading: Self::Reading, _asked: u64, _charge: u64, wait: u64) -> (u64, u64) {
         (wait, wait)
     }
 
-    /// Returns `true` if the reading after a charge predicts how long the same charge is rejected.
+    /// `true` if the reading after a charge predicts how long the same charge is rejected.
     fn predicts(&self, _reading: Self::Reading, _asked: u64) -> bool {
         true
     }
 
-    /// Predicts the reading after a charge and `elapsed` microseconds, if nothing else is charged; `None` if unknown.
-    /// During `hold`, only one request calls the store.
+    /// The reading after a charge and `elapsed` microseconds, if nothing else is charged; `None` if unknown. During
+    /// `hold`, only one request calls the store.
     fn predict(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Self::Reading>;
 }
 
@@ -194,7 +180,7 @@ pub(crate) trait Arithmetic: Copy {
 pub(crate) enum Form {
     /// One entry per charge.
     Log,
-    /// A few numbers, which are irrelevant once all units are restored.
+    /// Irrelevant once all units are restored.
     Numbers,
     /// The holders of slots.
     Slots,
@@ -203,7 +189,7 @@ pub(crate) enum Form {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Late<'a, A> {
     pub(crate) charge: u64,
-    /// The policy that settles the charge. The numbers of the state may differ.
+    /// The numbers of the state may differ.
     pub(crate) settling: &'a A,
     pub(crate) receipt: Receipt,
     /// The partition's time, in microseconds.
@@ -212,7 +198,7 @@ pub(crate) struct Late<'a, A> {
     pub(crate) clock: u64,
 }
 
-/// The charge to settle, as recorded when it was made.
+/// As recorded when the charge was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Receipt {
     /// The partition's time, in microseconds.

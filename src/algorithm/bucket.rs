@@ -1,10 +1,7 @@
 //! Token bucket and leaky bucket: a bucket whose used weight drains at a constant rate.
 //!
-//! A *token bucket* refills up to its capacity. Its state is the used weight, not the remaining tokens: zero means
-//! unused at any capacity, and a change of the quota keeps the used units.
-//!
-//! In a *leaky bucket*, the used weight is the weight of the queued requests, which leave one by one at a constant
-//! rate.
+//! The state is the used weight, not the remaining tokens: zero means unused at any capacity, and a change of the quota
+//! keeps the used units. In a *leaky bucket*, it is the weight of the queued requests.
 
 use std::num::NonZeroU64;
 
@@ -14,37 +11,36 @@ use crate::lease::Lease;
 /// A bucket in exact integers.
 ///
 /// With g = gcd(quota, window in µs), one unit has a *weight* of window / g, and each microsecond *drains* quota / g of
-/// the used weight. The state is an integer, so neither rates nor times are rounded.
+/// the used weight, so neither rates nor times are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bucket {
     pub(crate) weight: u64,
-    /// The used weight that drains per microsecond.
+    /// Per microsecond.
     pub(crate) drain: u64,
-    /// The weight of a full burst. A charge is rejected if it would raise the used weight above it.
+    /// The weight of a full burst.
     pub(crate) limit: u64,
-    /// The maximum level after a late charge: twice the limit, capped at the largest amount.
+    /// After a late charge: twice the limit, capped at the largest amount.
     pub(crate) bound: u64,
     pub(crate) is_leaky: bool,
-    /// True in stored levels that keep this rate although their policy has changed; see [`OtherRate::is_kept`].
+    /// In stored levels that keep this rate although their policy has changed; see [`OtherRate::is_kept`].
     pub(crate) keeps_rate: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketReading {
-    /// The used weight, rounded up if the level was written with other numbers.
+    /// Rounded up if the level was written with other numbers.
     pub(crate) used: u64,
     /// The rate at which the level drains after the call, if not at the rate of the policy.
     pub(crate) other: Option<OtherRate>,
 }
 
-/// A level in the numbers with which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OtherRate {
     level: u64,
     weight: NonZeroU64,
     drain: NonZeroU64,
-    /// True if the level keeps its rate until a charge is admitted. The first decision under the changed policy
-    /// determines this, because a reported wait must not change later.
+    /// Until a charge is admitted. The first decision under the changed policy determines this, because a reported wait
+    /// must not change later.
     pub(crate) is_kept: bool,
 }
 
@@ -55,7 +51,6 @@ impl BucketReading {
 }
 
 impl OtherRate {
-    /// Fails if the weight or the drain is 0.
     pub(crate) fn new(level: u64, weight: u64, drain: u64, is_kept: bool) -> Option<Self> {
         Some(Self {
             level,
@@ -116,13 +111,10 @@ impl Bucket {
         Self::token(quota - capacity + 1, window_secs, capacity)
     }
 
-    /// Returns `true` if levels of both buckets are comparable without a conversion.
     pub(crate) fn has_numbers_of(&self, other: &Self) -> bool {
         (self.weight, self.drain) == (other.weight, other.drain)
     }
 
-    /// Returns the reading of a level that was written with the numbers of `by`.
-    ///
     /// A level above the capacity keeps a faster rate until the next charge. Otherwise, after a quota per day is
     /// reduced to a thirtieth, an exhausted day would take a month to refill. A level that this bucket cannot represent
     /// keeps its rate, too.
@@ -142,7 +134,7 @@ impl Bucket {
         convert(level, weight, self.weight, f64::ceil).min(EXACT - 1)
     }
 
-    /// Returns the time until a level of this bucket is at most `most`.
+    /// The time until a level of this bucket is at most `most`.
     fn micros_until(&self, reading: BucketReading, most: u64) -> u64 {
         let Some(other) = reading.other else {
             return self.micros_to_drain(reading.used.saturating_sub(most));
@@ -161,16 +153,16 @@ impl Bucket {
         used.div_ceil(self.drain)
     }
 
-    /// Returns the used weight after refunding `refund` of a charge made `age` microseconds ago, which filled the
-    /// bucket to `filled_to`.
+    /// The used weight after refunding `refund` of a charge made `age` microseconds ago, which filled the bucket to
+    /// `filled_to`.
     ///
     /// Units that were refilled since the charge are not refunded. Their exact number depends on all charges in
-    /// between, which a state of constant size cannot store, so this assumes that nothing else was charged or refunded.
-    /// If two charges are open, the second refund may therefore include units that were already refilled. In total, at
-    /// most the capacity plus the refilled units is admitted from the first request on.
+    /// between, which a state of constant size cannot store, so this assumes that there were none. With two open
+    /// charges, the second refund may include refilled units. In total, at most the capacity plus the refilled units is
+    /// admitted from the first request on.
     ///
-    /// A leaky bucket refunds only the last place, because the waits of requests behind other places are already
-    /// reported. A place is the last if nothing was charged since.
+    /// A leaky bucket refunds only the last place, because the waits behind other places are already reported. A place
+    /// is the last if nothing was charged since.
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
         let left = self.drained(filled_to, age);
         match self.is_leaky {
@@ -182,7 +174,6 @@ impl Bucket {
 }
 
 impl Arithmetic for Bucket {
-    /// The used weight.
     type State = u64;
     type Reading = BucketReading;
 
@@ -283,12 +274,10 @@ impl Arithmetic for Bucket {
         }
     }
 
-    /// The level after the charge.
     fn mark(reading: BucketReading, charge: u64) -> u64 {
         reading.used.saturating_add(charge)
     }
 
-    /// The highest level that a charge can reach.
     fn any_mark(&self) -> u64 {
         self.limit
     }

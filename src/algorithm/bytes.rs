@@ -55,12 +55,11 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// An amount or a time.
     pub(crate) fn amount(&mut self) -> Option<u64> {
         self.any().filter(|number| *number <= EXACT)
     }
 
-    /// A nonzero amount.
+    /// Not zero.
     pub(crate) fn divisor(&mut self) -> Option<u64> {
         self.amount().filter(|number| *number > 0)
     }

@@ -2,8 +2,7 @@
 //!
 //! Policies with different windows share a count if months of a caller begin on another day, or if instances have
 //! different time-zone data. A count lasts until the window in which it began has ended, by the policy that began it or
-//! by the present policy. Therefore, each policy keeps the renewals that it has announced, and nothing is written to
-//! announce one.
+//! by the present one. So each policy keeps the renewals that it has announced, and writes nothing to announce one.
 //!
 //! A count contains the time at which it began, not the start of its window. Otherwise, a caller could get several
 //! quotas on one date, by days of which each begins a month later than the one before.
@@ -22,28 +21,26 @@ use crate::lease::Lease;
 
 const HOUR: u64 = 3_600 * SECOND;
 
-/// Windows whose ends differ by less are the same window, in different time-zone data. The ends of months that begin on
+/// Windows whose ends differ by less are the same window, in different time-zone data. Ends of months that begin on
 /// different days differ by at least 23 hours, unless both begin on the last day of a short month.
 const SAME: u64 = 12 * HOUR;
 
-/// The time from the beginning to the end of a count is a multiple of this time, so that the narrow layout of the
-/// script can represent it. Boundaries are multiples, too, so a rounded beginning never precedes one.
+/// The length of a count is a multiple of this time, so that the narrow layout of the script can represent it.
+/// Boundaries are multiples, too, so a rounded beginning never precedes one.
 const GRAIN: u64 = 25 * SECOND;
 
-/// How long a count is kept if its end is unknown: two months.
+/// The length of a count whose end is unknown: two months.
 const LONGEST: u64 = 62 * 24 * HOUR;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
-    /// Units per window.
     pub(crate) limit: u64,
-    /// The maximum count after a late charge: twice the limit.
+    /// After a late charge: twice the limit.
     pub(crate) bound: u64,
     /// `None` in a ledger's bytes, for a policy that this instance does not have.
     borders: Option<&'static Borders>,
 }
 
-/// A window and the end of the next one.
 #[derive(Clone, Copy)]
 struct Near {
     start: u64,
@@ -53,19 +50,18 @@ struct Near {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
-    /// When the count began.
     start: u64,
-    /// The end of its window, by the policy that began it. 0 if unknown, because a clock was ahead.
+    /// Of the window, by the policy that began the count. 0 if unknown, because a clock was ahead.
     end: u64,
     used: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CalendarReading {
-    /// The time from which the units are not used any more. 0 if there is no count.
+    /// When the units expire. 0 if there is no count.
     pub(crate) end: u64,
     pub(crate) used: u64,
-    /// What an in-process store has counted, also for policies with other windows.
+    /// Also for policies with other windows.
     pub(crate) count: Count,
 }
 
@@ -98,7 +94,7 @@ impl Calendar {
         near.end - near.start
     }
 
-    /// The time until the units of a reading are not used any more, or until the window ends.
+    /// The time until the units of a reading expire, or until the window ends.
     fn left(&self, reading: CalendarReading, now: u64) -> u64 {
         match reading.end > now {
             true => reading.end - now,
@@ -106,7 +102,6 @@ impl Calendar {
         }
     }
 
-    /// The time in which `units` correspond to at most twice the rate.
     fn least_time_for(&self, units: u64, now: u64) -> u64 {
         let micros = (u128::from(units) * u128::from(self.length(now))).div_ceil(2 * u128::from(self.limit));
         u64::try_from(micros).unwrap_or(u64::MAX)
@@ -114,12 +109,10 @@ impl Calendar {
 }
 
 impl Near {
-    /// Returns `true` if a count is continued in this window.
     fn has(&self, count: Count) -> bool {
         count.start >= self.start || is_same(count.end, self.end)
     }
 
-    /// Returns the end of a count that is continued in this window.
     fn end_of(&self, count: Count) -> u64 {
         let end = match is_same(count.end, self.after) {
             true => self.after,
@@ -139,7 +132,6 @@ impl Count {
         Self { start, end, used }
     }
 
-    /// The time from which the units are not used any more by any policy.
     fn end(&self) -> u64 {
         match self.end {
             0 => self.start.saturating_add(LONGEST),
@@ -147,7 +139,7 @@ impl Count {
         }
     }
 
-    /// Moves a beginning after `last`, written by a clock that was ahead, to `last`, which was its time then.
+    /// A beginning after `last` was written by a clock that was ahead, and is moved to `last`, which was its time then.
     fn since(self, last: u64) -> Self {
         match self.start > last {
             true => Self {
@@ -159,7 +151,6 @@ impl Count {
         }
     }
 
-    /// The count at `times.now`, whatever the windows of the policy.
     fn current(self, times: Times) -> Self {
         let count = self.since(times.last);
         match count.used > 0 && times.now < count.end() {
@@ -227,7 +218,7 @@ impl Arithmetic for Calendar {
     }
 
     /// Units of past windows and of earlier counts are not refunded. A charge from before the beginning of the count is
-    /// in the count if both have the same window: a late charge has then begun the count.
+    /// in the count if both have the same window: a late charge has then begun it.
     fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
         let near = settling.near(now);
         let is_own = receipt.at >= count.start || is_same(count.end, near.end);

@@ -14,7 +14,6 @@ impl Arithmetic for Closed {
 
     const CODE: u64 = 9;
 
-    /// A closed policy is never charged.
     fn weigh(&self, _cost: u64) -> u64 {
         0
     }

@@ -1,4 +1,4 @@
-//! Concurrency limits: a request holds a slot from admission to the end of its response.
+//! A request holds a slot from admission to the end of its response.
 
 use indexmap::IndexMap;
 
@@ -12,7 +12,6 @@ pub(crate) struct Concurrency {
 
 impl Arithmetic for Concurrency {
     type State = Box<Slots>;
-    /// The number of held slots.
     type Reading = u64;
 
     const FORM: Form = Form::Slots;

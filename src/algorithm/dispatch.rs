@@ -6,22 +6,18 @@ use super::{
 };
 use crate::lease::Lease;
 
-/// Generates the enums over all algorithms, and the macros that call an algorithm.
 macro_rules! algorithms {
     ($d:tt $($algorithm:ident),+ $(,)?) => {
-        /// A policy, converted to the numbers of its algorithm.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Counter {
             $($algorithm($algorithm)),+
         }
 
-        /// The state of a policy in an in-process store.
         #[derive(Clone, Debug)]
         pub(crate) enum State {
             $($algorithm(<$algorithm as Arithmetic>::State)),+
         }
 
-        /// The reading of a policy at one time, by any store.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Reading {
             $($algorithm(<$algorithm as Arithmetic>::Reading)),+
@@ -60,7 +56,6 @@ macro_rules! algorithms {
             };
         }
 
-        /// Like `step`, with a state.
         macro_rules! step_with {
             ($d counter:expr, $d state:expr, |$d own:ident, $d its:ident| $d step:expr) => {
                 match ($d counter, $d state) {
@@ -75,7 +70,6 @@ macro_rules! algorithms {
         }
 
         impl Counter {
-            /// The state of a policy that was never charged.
             pub(crate) fn unused(&self) -> State {
                 match self {
                     $(Self::$algorithm(_) => State::$algorithm(Default::default())),+
@@ -93,8 +87,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Adds a late charge, in the numbers of the settling policy. Nothing is rejected, because the units are
-            /// already used.
+            /// In the numbers of the settling policy. Nothing is rejected, because the units are already used.
             pub(crate) fn charge_late(
                 &self,
                 state: &mut State,
@@ -112,7 +105,6 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns the part of a late charge, made at `now`, that is applied to a policy with this reading.
             pub(crate) fn late_part(&self, reading: &Reading, charge: u64, now: u64) -> u64 {
                 let receipt = Receipt { at: now, ..Receipt::default() };
                 match (self, reading) {
@@ -123,9 +115,8 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Refunds a charge or part of it, in the numbers of the settling policy. Does nothing if the charge was
-            /// made in another lifetime of the state. Logs and slots do not check this, because they identify their
-            /// entries and holders.
+            /// In the numbers of the settling policy. Does nothing if the charge was made in another lifetime of the
+            /// state. Logs and slots do not check this, because they identify their entries and holders.
             pub(crate) fn refund(
                 &self,
                 state: &mut State,
@@ -184,8 +175,7 @@ impl Reading {
     }
 }
 
-/// Never called: a state or reading is only used with the policy for which it was created. States of other policies are
-/// [converted](Counter::convert) first.
+/// Never called: states of other policies are [converted](Counter::convert) first.
 #[cold]
 fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
     unreachable!("{own:?} and {other:?} belong to different algorithms")
@@ -193,15 +183,12 @@ fn mismatch(own: impl fmt::Debug, other: impl fmt::Debug) -> ! {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settling<'a> {
-    /// The counter of the policy that was charged.
     pub(crate) counter: &'a Counter,
     pub(crate) receipt: Receipt,
     pub(crate) times: Times,
     /// The server's time, in microseconds.
     pub(crate) clock: u64,
-    /// The birth of the state.
     pub(crate) birth: u32,
-    /// The number of the first entry of a new log.
     pub(crate) first: u64,
 }
 
@@ -212,7 +199,6 @@ pub(crate) struct Measured {
     pub(crate) is_counted: bool,
 }
 
-/// See [`Arithmetic`] for the methods that are not documented here.
 impl Counter {
     #[inline]
     pub(crate) fn form(&self) -> Form {
@@ -247,8 +233,7 @@ impl Counter {
         })
     }
 
-    /// Computes everything that a decision needs in one dispatch, because one dispatch per value is slower than the
-    /// arithmetic.
+    /// In one dispatch, because one dispatch per value is slower than the arithmetic.
     #[inline]
     pub(crate) fn measure(&self, state: &State, times: Times, cost: u64, first: u64) -> Measured {
         step_with!(self, state, |own, state| {
@@ -262,7 +247,6 @@ impl Counter {
         })
     }
 
-    /// Returns `true` if both have the same algorithm.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
@@ -288,7 +272,7 @@ impl Counter {
         step_with!(self, state, |own, state| own.empty_at(state, last))
     }
 
-    /// Returns `true` if a numeric state has any usage at `now`. `last` is the time at which the state was written.
+    /// `last` is the time at which the state was written.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
     }

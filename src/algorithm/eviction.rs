@@ -2,10 +2,9 @@ use super::{Counter, Form, State, Times};
 
 /// Eviction priority: how much a caller would gain if this state were evicted.
 ///
-/// The priority is the used share of the quota, so that policies with large quotas do not displace others: a caller
-/// that has used nine of ten units per day would gain more than a caller that has used fifty of a thousand units per
-/// second. The share is rounded up to steps, because it shrinks over time: a bucket of a day that was exhausted a while
-/// ago should rank above a bucket of one unit per second that a single request has just exhausted.
+/// This is the used share of the quota, so that policies with large quotas do not displace others. It is rounded up to
+/// steps, because it shrinks over time: a bucket of a day that was exhausted a while ago should rank above a bucket of
+/// one unit per second that a single request has just exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionPriority {
     /// Used eighths of the quota, rounded up, or [`Self::HELD`].
@@ -19,8 +18,8 @@ impl EvictionPriority {
     /// Held slots must not be granted to other requests before their holders release them.
     const HELD: u8 = u8::MAX;
 
-    /// Halves the level, for a partition with a single decision. A flood of new keys then ranks below callers that have
-    /// used more than half of their quota, even if each request of the flood exhausts a quota.
+    /// Halves the level, for a partition with a single decision: a flood of new keys ranks below callers that have used
+    /// more than half of their quota, even if each of its requests exhausts a quota.
     pub(crate) fn of_one_request(self) -> Self {
         let level = match self.level {
             Self::HELD => Self::HELD,

@@ -1,4 +1,4 @@
-//! Fixed window counter, with windows that start at multiples of their length since the Unix epoch.
+//! Fixed window counter, with windows aligned to the Unix epoch.
 
 use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;

@@ -5,17 +5,15 @@ pub(crate) struct Limit {
     pub(crate) counter: Counter,
     /// What clients see, if the counter also admits an overage. Both have the same states and readings.
     pub(crate) quota: Option<Counter>,
-    /// A lockout starts with the charge after which less than one unit remains.
     pub(crate) lockout: Option<Lockout>,
     /// The bucket of a new caller is not full.
     pub(crate) newcomer: Option<Newcomer>,
 }
 
-/// The reading of a policy at one time, before a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyReading {
     pub(crate) counted: Reading,
-    /// The remaining microseconds of a lockout; 0 without one.
+    /// In microseconds; 0 without a lockout.
     pub(crate) locked: u64,
 }
 
@@ -25,7 +23,6 @@ impl From<Reading> for PolicyReading {
     }
 }
 
-/// See [`Arithmetic`](super::Arithmetic) for the methods that are not documented here.
 impl Limit {
     /// During a lockout, even a charge of nothing is rejected.
     #[inline]
@@ -43,7 +40,7 @@ impl Limit {
         }
     }
 
-    /// Returns the remaining time of the lockout, or of a new lockout if the charge exhausts the counter.
+    /// The remaining time of the lockout, or of a new one if the charge exhausts the counter.
     #[inline]
     fn locked_by(&self, left: u64, charge: u64, remaining: impl FnOnce() -> u64) -> u64 {
         match self.lockout {
@@ -59,8 +56,8 @@ impl Limit {
         }
     }
 
-    /// Like [`Counter::measure`]. If a log with an overage admits the charge, the wait of its reading is the time until
-    /// a unit of the quota remains. A peek does not keep the charge.
+    /// If a log with an overage admits the charge, the wait of its reading is the time until a unit of the quota
+    /// remains. A peek does not keep the charge.
     #[inline]
     pub(crate) fn measure(&self, state: &State, times: Times, cost: u64, is_kept: bool, first: u64) -> Measured {
         let mut measured = self.counter.measure(state, times, cost, first);
@@ -119,11 +116,8 @@ impl Limit {
         Some(counted.max(reading.locked))
     }
 
-    /// Returns the certain rejection, `elapsed` microseconds after a reading at `now` for a charge of `asked`; `None`
-    /// if the charge may pass.
-    ///
-    /// The charge passes after the wait, if nothing else is charged. The wait of a log can be too long if the reading
-    /// was made for another charge.
+    /// The certain rejection, `elapsed` microseconds after a reading at `now` for a charge of `asked`. `None` if the
+    /// charge may pass. The wait of a log can be too long if the reading was made for another charge.
     #[inline]
     pub(crate) fn rejection(
         &self,

@@ -1,7 +1,6 @@
 //! A lockout: a policy rejects every request for some time after it was exhausted.
 //!
-//! The remaining time is stored as a bucket of microseconds, which drains one per microsecond. Instances can therefore
-//! carry a lockout even if their rules contain none or their version does not support lockouts.
+//! The remaining time is stored as a bucket of microseconds, so that instances can carry a lockout without knowing it.
 
 use super::{Bucket, Counter, EXACT, Reading, State, Times};
 
@@ -46,8 +45,8 @@ impl Lockout {
         State::Bucket(left)
     }
 
-    /// Returns the remaining time after a settlement. A charge that exhausts the policy starts a lockout, unless the
-    /// caller is already locked out. A refund that restores a unit ends the lockout.
+    /// The remaining time after a settlement. A charge that exhausts the policy starts a lockout, but does not extend
+    /// one; a refund that restores a unit ends it.
     pub(crate) fn settled(&self, left: u64, is_refund: bool, is_used_up: bool) -> u64 {
         match (is_refund, is_used_up) {
             (false, true) if left == 0 => self.micros,

@@ -1,15 +1,14 @@
 //! The first level of a caller's bucket, if the bucket does not begin full.
 //!
-//! A caller is new if nothing of its bucket is used and its *known time* has passed. The known time restarts whenever
-//! the level is written, and lasts longer than any wait for the policies of the same partition: a caller that was told
-//! when its bucket is full must find it full. Like a lockout, the known time is stored as a bucket of microseconds, so
-//! that instances can carry it even if their rules do not contain the setting or their version does not support it.
+//! A caller is new if nothing of its bucket is used and its *known time* has passed. It restarts whenever the level is
+//! written, and lasts longer than any wait for the policies of the same partition: a caller that was told when its
+//! bucket is full must find it full. Like a lockout, it is stored as a bucket of microseconds, so that instances can
+//! carry it without knowing the setting.
 
 use super::{Bucket, Counter, EXACT, Lockout, State, Times};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Newcomer {
-    /// The used weight of a new caller.
     pub(crate) level: u64,
     pub(crate) known: Lockout,
 }
@@ -24,7 +23,7 @@ impl Newcomer {
         Self::known_for(level, bucket.micros_to_drain(bucket.bound))
     }
 
-    /// The same level, with a known time for waits of up to `longest`.
+    /// With a known time for waits of up to `longest`.
     pub(crate) fn known_for(level: u64, longest: u64) -> Self {
         let micros = longest.saturating_add(Self::KNOWN_MICROS).min(EXACT - 1);
         Self {
@@ -37,12 +36,10 @@ impl Newcomer {
         self.known.counter()
     }
 
-    /// Returns `true` if the caller is unknown at this time.
     pub(crate) fn is_new(&self, level: &State, known: &State, times: Times) -> bool {
         matches!(level, State::Bucket(0)) && self.known.left(known, times) == 0
     }
 
-    /// The state of a caller that has just become known.
     pub(crate) fn known(&self) -> State {
         Lockout::state(self.known.micros)
     }

@@ -4,8 +4,7 @@
 use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
-/// Products of units and microseconds can exceed 64 bits and the exact range of doubles, so this uses 128 bits, and the
-/// script multiplies in halves.
+/// Products of units and microseconds can exceed 64 bits, so this uses 128 bits, and the script multiplies in halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlidingCounter(pub(crate) Window);
 
@@ -39,7 +38,6 @@ impl SlidingCounter {
         u128::from(units) * u128::from(self.0.micros)
     }
 
-    /// The overlap shrinks by one per microsecond.
     fn overlapping(&self, previous: u64, now: u64) -> u128 {
         u128::from(previous) * u128::from(self.0.left(now))
     }
@@ -49,8 +47,8 @@ impl SlidingCounter {
             .saturating_add(self.weight_of(windows.current))
     }
 
-    /// Returns the microseconds from the start of a window until `count` units of the previous window weigh at most
-    /// `room` units.
+    /// The microseconds from the start of a window until `count` units of the previous window weigh at most `room`
+    /// units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
         let window = u128::from(self.0.micros);
         let overlap = self
@@ -61,7 +59,6 @@ impl SlidingCounter {
         (window - overlap) as u64
     }
 
-    /// Returns the time from which the counts of the windows at `last` have no weight.
     fn empty_from(&self, windows: Windows, last: u64) -> u64 {
         let from_start = match windows {
             Windows { current: 1.., .. } => 2 * self.0.micros,

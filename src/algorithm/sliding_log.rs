@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Window, Writer};
 use crate::lease::Lease;
 
-/// The maximum quota, because each unit may be a separate entry.
+/// Each unit may be a separate entry.
 pub(crate) const MAX_QUOTA: u64 = 10_000;
 
 /// A refund renumbers all later entries. A charge with more later entries than this is not refunded.
@@ -20,12 +20,12 @@ pub(crate) struct LogReading {
     /// Microseconds until the requested charge passes, or until the next unit if it never fits. If it passes now, 0, or
     /// with an overage, until a unit of the quota remains after it.
     pub(crate) wait: u64,
-    /// Microseconds until the oldest entry leaves the window; 0 without entries.
+    /// Microseconds; 0 without entries.
     pub(crate) oldest_leaves: u64,
-    /// Microseconds until the newest entry leaves the window; 0 without entries.
+    /// Microseconds; 0 without entries.
     pub(crate) newest_leaves: u64,
-    /// The number of the newest entry, even if it was refunded. If nothing in the window is used, this is a number that
-    /// no entry has had, because the store may drop expired entries between this reading and its charge.
+    /// The number of the newest entry, even if refunded. If nothing in the window is used, a number that no entry has
+    /// had, because the store may drop expired entries between this reading and its charge.
     pub(crate) sequence: u64,
 }
 
@@ -39,12 +39,12 @@ impl SlidingLog {
         Ok(Self(Window::new(quota, window_secs)))
     }
 
-    /// Returns the charge for which the reading is made: one unit if the charge never fits.
+    /// One unit if the charge never fits.
     fn answered(&self, asked: u64) -> u64 {
         if asked <= self.0.limit { asked } else { 1 }
     }
 
-    /// Returns the time until a unit remains after an admitted charge.
+    /// The time until a unit remains after an admitted charge.
     pub(crate) fn wait_for_one(&self, log: &<Self as Arithmetic>::State, times: Times, charge: u64) -> u64 {
         match charge < self.0.limit {
             true => self.read(log, times, charge + 1, 0).wait,
@@ -101,7 +101,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// Drops entries outside the window. Also drops a refunded last entry, because the new entry has a higher number.
+    /// Also drops a refunded last entry, because the new entry has a higher number.
     fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
             log.0.drain(..log.first_counted(self, now));
@@ -217,7 +217,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// The number of the charge's entry: one above the newest entry before.
+    /// One above the newest entry before.
     fn mark(reading: LogReading, _charge: u64) -> u64 {
         reading.sequence + 1
     }
@@ -262,7 +262,7 @@ impl Arithmetic for SlidingLog {
         (certain, shown.max(certain))
     }
 
-    /// Predicts only if a single unit must leave: the times at which further units leave are unknown.
+    /// Only if a single unit must leave: the times at which further units leave are unknown.
     fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }
@@ -286,12 +286,11 @@ impl Arithmetic for SlidingLog {
     }
 }
 
-/// A request or a late charge.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u64,
     sequence: u64,
-    /// The sum of the units of all entries up to this entry. The difference of two totals is the usage between them.
+    /// The sum of the units of all entries up to this entry.
     total: u64,
     cost: u64,
 }
@@ -302,7 +301,6 @@ struct Entry {
 pub(crate) struct Log(VecDeque<Entry>);
 
 impl Log {
-    /// Ignores refunded entries.
     fn newest(&self) -> Option<&Entry> {
         self.0.iter().rev().find(|entry| entry.cost > 0)
     }

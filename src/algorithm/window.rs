@@ -1,13 +1,10 @@
-//! The numbers that all window algorithms share.
-
 use super::{Reader, Writer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
     pub(crate) micros: u64,
-    /// Units per window.
     pub(crate) limit: u64,
-    /// The maximum count after a late charge: twice the limit.
+    /// After a late charge: twice the limit.
     pub(crate) bound: u64,
 }
 
@@ -37,7 +34,7 @@ impl Window {
         used.saturating_add(charge).min(self.bound.max(used))
     }
 
-    /// Returns the part of a late charge to apply. `self` is the settling policy.
+    /// The part of a late charge to apply. `self` is the settling policy.
     pub(super) fn believed(&self, used: u64, charge: u64) -> u64 {
         charge.min(self.bound.saturating_sub(used))
     }

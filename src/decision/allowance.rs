@@ -48,7 +48,7 @@ pub struct Allowance<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
     Rejection(ChargeRejection),
-    /// `charged` is the current weight: the charge, plus the units used since.
+    /// `charged` is the charge, plus the units used since.
     Measured {
         measured: MeasuredCharge<'a>,
         charged: u64,
@@ -61,7 +61,7 @@ impl<'a> Allowance<'a> {
         self.charge.policy().policy()
     }
 
-    /// Returns the partition that is charged.
+    /// Returns the charged partition.
     pub fn partition(&self) -> PartitionId {
         self.charge.partition()
     }
@@ -73,25 +73,23 @@ impl<'a> Allowance<'a> {
 
     /// Returns the remaining whole units, after this request's charge if it was admitted.
     ///
-    /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), and during a
-    /// [lockout](QuotaPolicy::with_lockout). Also 0 in a [cached](crate::Decision::is_cached) rejection with a
-    /// [wait](Self::retry_after): fewer units remain than the request costs, and other requests may have used them in
-    /// the meantime.
+    /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), during a
+    /// [lockout](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
+    /// [wait](Self::retry_after), because other requests may have used the units since.
     pub fn remaining(&self) -> u64 {
         self.left().0
     }
 
     /// Returns the effective window: a time over which the caller can spread the remaining units.
     ///
-    /// - For a violated policy, this is the wait until the request passes.
-    /// - If no unit remains, it is the time until the next unit of the quota (not of an
-    ///   [overage](QuotaPolicy::with_overage)) is available and a [lockout](QuotaPolicy::with_lockout) has ended. For a
-    ///   sliding window log with an overage, this time can be too long, by less than a window, if the charge was not
-    ///   made or has changed since.
-    /// - Otherwise, for a bucket, it is the time in which the remaining units refill. A client that spends `remaining`
-    ///   units in this time never exceeds the rate.
-    /// - Otherwise, for a window, it is the time until the window ends or its oldest unit expires, extended if
-    ///   necessary so that such a client does not exceed twice the rate.
+    /// - For a violated policy, the wait until the request passes.
+    /// - If no unit remains, the time until the next unit of the quota (not of an [overage](QuotaPolicy::with_overage))
+    ///   is available and a [lockout](QuotaPolicy::with_lockout) has ended. For a sliding window log with an overage,
+    ///   up to a window too long if the charge was not made or has changed since.
+    /// - Otherwise, for a bucket, the time in which the remaining units refill: a client that spends them in this time
+    ///   never exceeds the rate.
+    /// - Otherwise, for a window, the time until it ends or its oldest unit expires, or longer, so that such a client
+    ///   does not exceed twice the rate.
     ///
     /// `None` for a concurrency limit and for a policy with quota 0.
     pub fn effective_window(&self) -> Option<Duration> {
@@ -114,10 +112,10 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// Returns the units used above the quota, including this request's charge.
+    /// Returns the units used above the quota, including this request's charge, rounded up to whole units.
     ///
-    /// At most the policy's [overage](QuotaPolicy::with_overage), and rounded up to whole units. 0 for a policy without
-    /// an overage, and for a [cached](crate::Decision::is_cached) rejection.
+    /// At most the policy's [overage](QuotaPolicy::with_overage). 0 for a [cached](crate::Decision::is_cached)
+    /// rejection.
     pub fn over_quota(&self) -> u64 {
         let Known::Measured { measured, charged } = self.known else {
             return 0;
@@ -128,8 +126,7 @@ impl<'a> Allowance<'a> {
         overage.saturating_sub(limit.remaining(after, now))
     }
 
-    /// Returns `true` if this policy rejects the request, or would reject it if it were not a
-    /// [shadow](QuotaPolicy::shadow).
+    /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
         match self.known {
             Known::Rejection(_) => true,
@@ -140,19 +137,14 @@ impl<'a> Allowance<'a> {
     /// Returns the time until this policy admits an identical request, if no other request comes first.
     ///
     /// Exact to the microsecond; for a concurrency limit, an estimate of 1 s. `None` if the policy does not reject the
-    /// request, or can never admit it because it costs more than the capacity or the quota is 0.
-    ///
-    /// In a [cached](crate::Decision::is_cached) rejection by a [sliding window
-    /// log](crate::Algorithm::SlidingWindowLog), the wait can be too long, by up to a whole window, if the request
-    /// costs more than the request that the store rejected.
+    /// request, or can never admit it. In a [cached](crate::Decision::is_cached) rejection by a [sliding window
+    /// log](crate::Algorithm::SlidingWindowLog), too long, by up to a whole window, if the request costs more than the
+    /// request that the store rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }
 
     /// Returns when this policy admits an identical request, if no other request comes first.
-    ///
-    /// Unlike [`retry_after`](Self::retry_after), this distinguishes requests that are never admitted from requests
-    /// that are not rejected.
     pub fn availability(&self) -> Availability {
         match self.retry_after() {
             _ if !self.is_violated() => Availability::Now,
@@ -162,14 +154,13 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// Returns the time until the policy is full again, if no other request comes first.
+    /// Returns the time until the policy has all of its units and no [lockout](QuotaPolicy::with_lockout), if no other
+    /// request comes first.
     ///
-    /// Exact to the microsecond. A full policy has all of its units and no [lockout](QuotaPolicy::with_lockout). Use
-    /// this to display when the whole quota is restored, or to delete a stored record once it equals an unused record.
-    /// Clients need not wait that long: see [`effective_window`](Self::effective_window).
+    /// Exact to the microsecond. Use this to display when the quota is restored; clients need not [wait that
+    /// long](Self::effective_window).
     ///
-    /// `None` if nothing is used, for concurrency limits, whose slots are released when their requests end, and in a
-    /// [cached](crate::Decision::is_cached) rejection.
+    /// `None` if nothing is used, for concurrency limits, and in a [cached](crate::Decision::is_cached) rejection.
     pub fn full_after(&self) -> Option<Duration> {
         let Known::Measured { measured, charged } = self.known else {
             return None;
@@ -197,7 +188,7 @@ impl<'a> Allowance<'a> {
         }
     }
 
-    /// For a calendar policy, returns the length of the current window.
+    /// For a calendar policy, the length of the current window.
     pub(crate) fn window(&self) -> Option<Duration> {
         let Known::Measured { measured, .. } = self.known else {
             return self.policy().usual_window();

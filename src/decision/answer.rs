@@ -10,16 +10,14 @@ use crate::{
 
 #[derive(Debug, Default)]
 pub(super) struct Answer {
-    /// One reading per charge, in plan order.
     pub(super) read: Reads,
-    /// The time of each partition's reading, in plan order.
     pub(super) moments: Moments,
-    /// Identifies the holder of the acquired slots, if the plan was allowed.
+    /// If the plan was allowed and has slots.
     pub(super) lease: Option<LeaseId>,
     pub(super) is_allowed: bool,
     /// True while the charge can be settled.
     pub(super) receipt: AtomicBool,
-    /// The current costs, after changes to the charge.
+    /// After changes to the charge.
     pub(super) charged: Costs,
     /// Units used after the store responded.
     pub(super) used_since: u64,
@@ -33,8 +31,8 @@ pub(crate) struct Read {
     pub(crate) fits: bool,
 }
 
-/// One reading per charge, in plan order. Up to three are stored inline.
+/// One per charge, in plan order.
 pub(crate) type Reads = SmallVec<[Read; 3]>;
 
-/// One value per charge, in plan order; `None` if the charge may pass.
+/// One per charge, in plan order; `None` if the charge may pass.
 pub(crate) type ChargeRejections = SmallVec<[Option<ChargeRejection>; 2]>;

@@ -22,9 +22,9 @@ use std::time::Duration;
 pub enum Availability {
     /// Admitted now.
     Now,
-    /// Admitted after this duration, which is exact to the microsecond.
+    /// Admitted after this duration, exact to the microsecond.
     After(Duration),
-    /// Admitted when a slot of a [concurrency limit](crate::QuotaPolicy::concurrent) is released, at an unknown time.
+    /// Admitted when a slot of a [concurrency limit](crate::QuotaPolicy::concurrent) is released.
     OnRelease,
     /// Never admitted: the cost exceeds the capacity, or a policy is [closed](crate::QuotaPolicy#closed).
     Never,

@@ -7,7 +7,7 @@ pub(crate) struct Costs {
     pub(crate) response_bytes: u64,
     /// The minimum number of bytes: 1, or 0 for a request that is not counted.
     pub(crate) counted: u32,
-    /// The slots to acquire of each concurrency limit: 1 or 0.
+    /// 1 or 0.
     pub(crate) slots: u32,
     pub(crate) units: UnitCosts,
 }
@@ -22,7 +22,7 @@ impl Costs {
         units: UnitCosts::NONE,
     };
 
-    /// The costs of a plan that was joined to one with costs `main`, which are none if the charge is refunded.
+    /// `main` has no costs if the charge is refunded.
     pub(super) fn joined_to(&self, main: &Self) -> Self {
         match main.counted {
             0 => Self::NOTHING,

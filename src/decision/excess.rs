@@ -12,12 +12,12 @@ impl Excess {
         Self((0..parts).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// Replaces the number of a part, because stores can repeat a transaction.
+    /// Replaced instead of added, because stores can repeat a transaction.
     pub(super) fn set(&self, part: usize, units: u64) {
         self.0[part].store(units, Ordering::Release);
     }
 
-    /// Returns the highest excess of a part.
+    /// The highest excess of a part.
     pub(crate) fn units(&self) -> u64 {
         let parts = self.0.iter().map(|units| units.load(Ordering::Acquire));
         parts.max().unwrap_or(0)

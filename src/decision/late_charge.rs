@@ -32,7 +32,7 @@ impl PartSettlement<'_> {
         self.excess.is_some()
     }
 
-    /// Records the highest excess of an enforced policy. `readings` are those before the charge, in plan order.
+    /// `readings` are those before the charge, in plan order.
     pub(crate) fn note_readings(&self, now: u64, readings: impl IntoIterator<Item = Reading>) {
         let Some((excess, number)) = self.excess else { return };
         let changes = self.part.charges().zip(self.adjustments()).zip(readings);

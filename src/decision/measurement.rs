@@ -15,12 +15,8 @@ use crate::{
 
 /// The result of [`Store::acquire`](crate::Store::acquire): the readings for a [`Plan`] and its charges.
 ///
-/// The store decides whether the plan fits, and charges it in the same step. Everything reported to clients is derived
-/// from the measurement; [`decide`](Self::decide) converts it to a [`Decision`](crate::Decision). A store that wraps
-/// another store can inspect the charges.
-///
-/// A measurement cannot be cloned, because it holds the only receipt of the charge, which a
-/// [settlement](crate::Settlement) uses once. If a measurement is dropped, the charge stays as it is.
+/// The store decides whether the plan fits, and charges it in the same step. A measurement holds the only receipt of
+/// the charge, so it cannot be cloned. If it is dropped, the charge is final.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -52,9 +48,8 @@ impl Measurement {
         Self::answered(plan, lease, is_allowed).with_rates()
     }
 
-    /// `acquire` writes the readings in place, and returns their time and `true` if the plan is allowed.
-    ///
-    /// A plan of several partitions is returned as the error.
+    /// `acquire` writes the readings in place, and returns their time and whether the plan is allowed. The error is a
+    /// plan of several partitions.
     #[inline]
     pub(crate) fn of_only_part(
         mut plan: Plan,
@@ -110,7 +105,6 @@ impl Measurement {
         Self(plan)
     }
 
-    /// The copy has no receipt.
     pub(super) fn copy(&self) -> Self {
         let (mut plan, answer) = (self.plan().clone(), self.answer());
         plan.0.answer = Answer {
@@ -144,7 +138,7 @@ impl Measurement {
     /// Returns `true` if the plan fits.
     ///
     /// If so, the store has made all charges, except for [shadow](crate::QuotaPolicy::shadow) policies whose charge
-    /// does not fit. Otherwise, nothing is charged. A [peek](crate::Store::peek) never charges.
+    /// does not fit. Otherwise, and in a [peek](crate::Store::peek), nothing is charged.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.answer().is_allowed
@@ -173,7 +167,6 @@ impl Measurement {
         })
     }
 
-    /// `number` is the position of the charge in the plan.
     #[inline]
     pub(super) fn measured<'a>(&'a self, charge: Charge<'a>, number: usize, part: usize) -> Option<MeasuredCharge<'a>> {
         let read = self.answer().read.get(number)?;
@@ -186,7 +179,7 @@ impl Measurement {
         })
     }
 
-    /// Returns the number of charged partitions that were unused before. Ignores slots.
+    /// Ignores slots.
     pub(crate) fn new_partitions(&self) -> usize {
         if !self.is_allowed() || !self.plan().is_charged() {
             return 0;

@@ -28,7 +28,6 @@ impl Cached {
         Self(plan)
     }
 
-    /// Creates a rejection by closed policies.
     pub(crate) fn closed(plan: Plan, now: Timestamp) -> Self {
         let rejections = plan.charges();
         let nothing = ChargeRejection::Never {
@@ -56,7 +55,7 @@ impl Clone for Cached {
 }
 
 enum Source {
-    /// With a wait that the application has set.
+    /// A wait that the application has set.
     NoStore(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
@@ -75,10 +74,8 @@ impl Clone for Source {
 
 /// The decision on a request, with one [`Allowance`] per policy.
 ///
-/// The layer inserts it into the extensions of its rejections and of responses to requests that
-/// [failed open](Outcome::FailedOpen), so that outer layers, logs and tests need not parse header fields.
-/// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) adds it to all responses. A
-/// [`Limiter`](crate::Limiter) and a [`Store`](crate::Store) return it.
+/// The layer inserts it into the extensions of its rejections and of responses that [failed open](Outcome::FailedOpen),
+/// or with [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) of all.
 ///
 /// ```
 /// use tower_quota::{Decision, Outcome};
@@ -183,16 +180,16 @@ pub enum Outcome {
     Overloaded,
     /// Rejected: at least one policy had too few remaining units. Nothing was charged.
     Rejected,
-    /// Rejected: the request has no key, and the layer rejects such requests.
+    /// Rejected: the request has no key, and the layer [rejects such requests](crate::MissingKey::Reject).
     MissingKey,
-    /// No limit applies: the tier is unlimited, the request is [exempt](crate::Exemption), an
-    /// [access list](crate::AccessList) allows its client, it has no key and the layer
-    /// [admits such requests](crate::MissingKey::Allow), or the layer is [disabled](crate::RulesHandle::disable).
+    /// No limit applies: the tier is unlimited, the request is [exempt](crate::Exemption), an [access
+    /// list](crate::AccessList) allows its client, the layer [admits requests without a key](crate::MissingKey::Allow),
+    /// or it is [disabled](crate::RulesHandle::disable).
     Unlimited,
 }
 
 impl Outcome {
-    /// Returns `true` if the layer forwards the request to the inner service.
+    /// Returns `true` if the request is forwarded to the inner service.
     #[inline]
     pub fn is_admitted(self) -> bool {
         matches!(self, Self::Allowed | Self::FailedOpen | Self::Unlimited)
@@ -200,9 +197,7 @@ impl Outcome {
 }
 
 impl Measurement {
-    /// Converts the measurement to a decision.
-    ///
-    /// [`Store::decide`](crate::Store::decide) calls the store and does this in one step.
+    /// Converts the measurement to a decision. [`Store::decide`](crate::Store::decide) does both steps.
     #[inline]
     pub fn decide(self) -> Decision {
         let outcome = match self.is_allowed() {
@@ -241,7 +236,7 @@ impl Decision {
         }
     }
 
-    /// A `wait` of the application is at least one second, because a client would retry at once after a shorter one.
+    /// At least one second, because a client would retry at once after a shorter wait.
     pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
         Self {
             source: Source::NoStore(wait.map(|wait| wait.max(Duration::from_secs(1)))),
@@ -260,10 +255,10 @@ impl Decision {
         self.is_reduced
     }
 
-    /// Returns `true` if the request was rejected without calling the store.
+    /// Returns `true` if the request was rejected without calling the store: by the [rejection
+    /// cache](crate::LimiterBuilder::rejection_cache) or by a policy with quota 0.
     ///
-    /// This happens if the [rejection cache](crate::LimiterBuilder::rejection_cache) or a policy with quota 0 rejects
-    /// the request. [`allowances`](Self::allowances) then contains only the policies that are known to reject it.
+    /// [`allowances`](Self::allowances) then contains only the policies that are known to reject the request.
     pub fn is_cached(&self) -> bool {
         self.cached().is_some()
     }
@@ -292,11 +287,10 @@ impl Decision {
         }
     }
 
-    /// Returns the plan, with its policies, partitions and costs.
+    /// Returns the plan, with its policies, partitions and costs. It is complete in a [cached](Self::is_cached)
+    /// rejection, too.
     ///
-    /// `None` if the request was admitted or rejected without evaluating policies, or if no store returned a decision.
-    /// Unlike [`allowances`](Self::allowances), the plan is complete in a [cached](Self::is_cached) rejection too. Use
-    /// this to list all partitions of a request.
+    /// `None` if no policies were evaluated, or if no store returned a decision.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -324,23 +318,22 @@ impl Decision {
         }
     }
 
-    /// Returns the partition of the named policy, even if its remaining units are unknown.
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
         let mut charges = self.plan()?.charges();
         let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
         Some(charge.partition())
     }
 
-    /// Marks the decision as made by the fallback, which then also settles its charges.
+    /// The fallback then also settles its charges.
     pub(crate) fn made_by_fallback(mut self) -> Self {
         self.by_fallback = true;
         self
     }
 
-    /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided instead of the store.
+    /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided instead of the store, or an in-process
+    /// store while the store is [out of memory](crate::StoreErrorKind::OutOfMemory).
     ///
-    /// The fallback can also be the in-process store that decides while the store is [out of
-    /// memory](crate::StoreErrorKind::OutOfMemory). Charges to an in-process store are not visible to other instances.
+    /// Charges to an in-process store are not visible to other instances.
     pub fn is_by_fallback(&self) -> bool {
         self.by_fallback
     }
@@ -364,7 +357,7 @@ impl Decision {
         self.admitted().is_some_and(|measurement| measurement.lease().is_some())
     }
 
-    /// The current costs, after changes to the charge.
+    /// After changes to the charge.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
         self.measurement()
@@ -378,9 +371,7 @@ impl Decision {
     }
 
     /// Returns the time that the request waits in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) before it is
-    /// forwarded.
-    ///
-    /// Zero for all other algorithms and for rejected requests.
+    /// forwarded. Zero for all other algorithms and for rejected requests.
     ///
     /// ```
     /// use std::time::Duration;
@@ -419,12 +410,12 @@ impl Decision {
         self.outcome
     }
 
-    /// Returns when an identical request would be admitted, if no other request comes first.
+    /// Returns when an identical request would be admitted, measured from this decision, if no other request comes
+    /// first.
     ///
-    /// Durations are measured from this decision. Shadow policies admit every request. A [leaky-bucket
-    /// queue](crate::Algorithm::LeakyBucketQueue) admits a request once the queue has room; the request then waits in
-    /// the queue. If no store made the decision, the result is `Now` for an admitted request. For a rejected request,
-    /// the result is `After` with [`retry_after`](Self::retry_after), or `Never` if there is no wait.
+    /// Shadow policies admit every request. A [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request
+    /// once the queue has room. If no store made the decision: `Now` for an admitted request; otherwise `After` with
+    /// [`retry_after`](Self::retry_after), or `Never` without a wait.
     pub fn availability(&self) -> Availability {
         let waits = self.violated().map(|allowance| allowance.availability());
         match (waits.reduce(Availability::later), self.retry_after()) {
@@ -435,27 +426,23 @@ impl Decision {
         }
     }
 
-    /// Returns the granted units: the cost of the plan, or less for a [partial plan](crate::Plan::allow_partial).
-    ///
-    /// 0 if nothing was granted.
+    /// Returns the granted units: the cost of the plan, less for a [partial plan](crate::Plan::allow_partial), or 0 if
+    /// nothing was granted.
     pub fn granted(&self) -> u64 {
         let charged = self.admitted().filter(|measurement| measurement.is_charged());
         charged.map_or(0, |measurement| measurement.plan().costs().requests)
     }
 
-    /// Returns the store's time of the decision, or `None` if no store made it.
+    /// Returns the store's time of the decision, the latest if several servers decided. `None` if no store made it.
     ///
-    /// If several servers decided, this is the latest time. Use it as the time of the charge in a later
-    /// [refund](crate::Refund).
+    /// Use this as the time of the charge in a later [refund](crate::Refund).
     pub fn decided_at(&self) -> Option<Timestamp> {
         let moments = self.measurement()?.moments().iter();
         moments.map(|moment| moment.now).max()
     }
 
-    /// Returns one allowance per policy, grouped by key, in the order of configuration.
-    ///
-    /// Empty if no store returned a decision. A [cached](Self::is_cached) rejection has allowances only for the
-    /// policies that reject the request.
+    /// Returns one allowance per policy, grouped by key, in the order of configuration. None if no store returned a
+    /// decision.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let plan = match &self.source {
             Source::NoStore(_) => None,
@@ -477,7 +464,6 @@ impl Decision {
         })
     }
 
-    /// `number` is the position of the charge in the plan.
     #[inline]
     fn known<'a>(&'a self, charge: Charge<'a>, number: usize, part: usize) -> Option<Known<'a>> {
         let measurement = match &self.source {
@@ -513,20 +499,16 @@ impl Decision {
         violated.filter(|allowance| allowance.policy().is_shadow())
     }
 
-    /// Returns the allowances of policies whose quota is exceeded within the
-    /// [overage](crate::QuotaPolicy::with_overage).
+    /// Returns the allowances of policies above their quota, within the [overage](crate::QuotaPolicy::with_overage).
     pub fn over_quota(&self) -> impl Iterator<Item = Allowance<'_>> {
         self.allowances().filter(|allowance| allowance.over_quota() > 0)
     }
 
     /// Returns the time until an identical request passes, if no other request comes first.
     ///
-    /// The result is the longest wait of all violated policies, or the wait that the application set when it rejected
-    /// the request. `None` if the request was not rejected, was rejected without a wait (for example, by an access
-    /// list), or can never pass because its cost exceeds the capacity of a policy or a quota is 0.
-    ///
-    /// The wait is an estimate of 1 s for concurrency limits, whose slots can be released at any time, and for a layer
-    /// that fails closed, whose circuit breaker probes the store within that time.
+    /// This is the longest wait of all violated policies, or the wait that the application set when it rejected the
+    /// request. `None` if the request was not rejected, was rejected without a wait (for example, by an access list),
+    /// or can never pass. An estimate of 1 s for concurrency limits, and for a layer that fails closed.
     #[inline]
     pub fn retry_after(&self) -> Option<Duration> {
         match self.outcome.is_admitted() {
@@ -537,8 +519,8 @@ impl Decision {
 
     /// Returns [`retry_after`](Self::retry_after) in whole seconds, rounded up, and at least 1.
     ///
-    /// `Retry-After` has this value, unless [`ResponseFields`](crate::ResponseFields) lengthens it. Use it for a wait in
-    /// a body or a message: clients that wait for [`Duration::as_secs`], which rounds down, retry too early.
+    /// `Retry-After` has this value, unless [`ResponseFields`](crate::ResponseFields) lengthens it.
+    /// [`Duration::as_secs`] rounds down, so clients would retry too early.
     ///
     /// ```
     /// use std::time::Duration;
@@ -577,7 +559,6 @@ impl Decision {
     }
 }
 
-/// The wait in whole seconds, as written in `Retry-After`.
 pub(crate) fn retry_seconds(wait: Duration) -> u64 {
     whole_seconds(wait).max(1)
 }

@@ -8,9 +8,8 @@ use crate::{
 impl Plan {
     /// Makes the cost an upper limit: the store charges as many units as remain in all policies.
     ///
-    /// The store grants at least one unit and at most the cost, in one atomic step. A batch worker can use this to take
-    /// as many jobs as its quota allows. The grant acquires one slot of each [concurrency
-    /// limit](crate::QuotaPolicy::concurrent), independent of its size, and content bytes are charged as planned.
+    /// The store grants at least one unit and at most the cost, in one atomic step. Each [concurrency
+    /// limit](crate::QuotaPolicy::concurrent) is charged one slot, and content bytes are charged as planned.
     ///
     /// If less than one unit remains in any enforced policy, the plan is rejected, and
     /// [`retry_after`](crate::Decision::retry_after) is the time until one unit is admitted.
@@ -35,14 +34,13 @@ impl Plan {
     /// # }).unwrap();
     /// ```
     ///
-    /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant: a plan of shadow policies is granted in
-    /// full. The decision is settled like any other; its estimated cost is
-    /// [`Decision::granted`](crate::Decision::granted).
+    /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant.
+    /// [`Decision::granted`](crate::Decision::granted) returns the granted units, which are settled as the estimated
+    /// cost.
     ///
     /// # Errors
     ///
-    /// Returns an error if the plan has several partitions, which may be on several servers, or if none of its policies
-    /// counts requests.
+    /// Returns an error if the plan has several partitions, or if none of its policies counts requests.
     pub fn allow_partial(self) -> Result<Self, ConfigError> {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         if self.only_part().is_none() {
@@ -56,12 +54,12 @@ impl Plan {
         Ok(self.in_mode(mode))
     }
 
-    /// Returns the plan to read first, in which divisible units cost nothing.
+    /// The plan to read first, in which divisible units cost nothing.
     pub(crate) fn without_parts(&self) -> Self {
         self.costing(0)
     }
 
-    /// Returns the plan to charge after these readings: for as many units as fit, or for one unit if none fits.
+    /// The plan to charge after these readings: for as many units as fit, or for one unit if none fits.
     pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
         let asked_for = self.costs().requests;
         let (mut granted, mut fits) = (asked_for, true);

@@ -11,8 +11,7 @@ use crate::{
 
 /// The input of a store: the policies that apply to a request, their partitions, and the costs.
 ///
-/// A plan is atomic: a store charges either all of its policies or none, even across [several partitions](Self::and).
-/// Plans are independent of HTTP.
+/// A store charges all policies of a plan or none.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -34,8 +33,7 @@ use crate::{
 /// ```
 pub struct Plan(pub(super) Box<Exchange>);
 
-/// Boxed in `Plan`, because plans are moved often, and moving this much memory would take as long as some of the
-/// arithmetic.
+/// Boxed in `Plan`, because moving this much memory would take as long as some of the arithmetic.
 pub(super) struct Exchange {
     pub(super) question: Question,
     /// Empty until a store responds.
@@ -45,7 +43,6 @@ pub(super) struct Exchange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Question {
     pub(super) parts: SmallVec<[Part; 1]>,
-    /// Joined from all parts.
     pub(super) traits: PolicyTraits,
     pub(super) costs: Costs,
     pub(super) mode: Mode,
@@ -58,7 +55,6 @@ pub(crate) enum Mode {
     Whole,
     /// Charges as many units as are admitted, at least one.
     UpTo,
-    /// Reads without charging.
     Question,
 }
 
@@ -76,18 +72,17 @@ pub(super) struct Part {
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
     question: &'a Question,
-    /// Derived from the question once, because several steps of a decision need it.
+    /// Derived once, because several steps of a decision need it.
     is_charged: bool,
 }
 
 impl Plan {
-    /// The maximum time for which a request waits for its decision.
     pub(crate) const LONGEST_DEADLINE: Duration = Duration::from_secs(60);
 
     /// Creates a plan for one partition, with a cost of `cost` units.
     ///
-    /// The plan charges `cost` units to policies that count requests, one slot to concurrency limits, and one byte to
-    /// policies that count bytes. Policies with [custom units](Self::with_units) are not charged by default.
+    /// The plan charges `cost` units to policies that count requests, one slot to concurrency limits, one byte to
+    /// policies that count bytes, and nothing to policies with [custom units](Self::with_units).
     ///
     /// A plan of cost 0 charges nothing in any unit, and is admitted unless a policy is overdrawn or locked out. A cost
     /// above a policy's capacity is never admitted, and neither is any plan with a policy of quota 0.
@@ -149,10 +144,9 @@ impl Plan {
 
     /// Adds the policies of another partition, such as the caller's address in addition to the user.
     ///
-    /// With one Redis server, the plan remains a single script call. A Redis Cluster needs one call per hash slot, and
-    /// charges are refunded if a later call rejects the plan. Policy names should be unique within a plan, because
-    /// clients cannot distinguish policies of the same name. If a policy is already in the plan for the same partition,
-    /// for example when users send mail to themselves, it is charged once.
+    /// One Redis server needs a single script call. A Redis Cluster needs one call per hash slot, and refunds charges
+    /// if a later call rejects the plan. A policy that is already in the plan for the same partition is charged once.
+    /// Names should be unique within a plan, because clients see only the name.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -188,11 +182,10 @@ impl Plan {
 
     /// Adds another plan with its own costs, such as one unit of a user and 400 tokens of its team.
     ///
-    /// The store charges both plans or neither. If a policy is in both plans for the same partition, it is charged
-    /// once, at the cost in `self`. Set bytes and custom units before joining: afterwards, the setters change only the
-    /// plan that counts first, and so do [`Settlement::new`](crate::Settlement::new) and a
-    /// [`Permit`](crate::Permit) that reports an actual cost. A refund of the whole charge covers both plans. The
-    /// joined plan is not [partial](Self::allow_partial).
+    /// The store charges both plans or neither. A policy that is in both for the same partition is charged once, at the
+    /// cost in `self`. Set bytes and custom units before joining: afterwards, the setters,
+    /// [`Settlement::new`](crate::Settlement::new) and a [`Permit`](crate::Permit) that reports an actual cost change
+    /// only `self`. A refund of the whole charge covers both. The joined plan is not [partial](Self::allow_partial).
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -247,7 +240,7 @@ impl Plan {
 
     /// Sets the number of request and response content bytes, as far as known before the request is processed.
     ///
-    /// Default: one byte. In a plan of cost 0, this has no effect. [`QuotaUnit`](crate::QuotaUnit) has an example.
+    /// Default: one byte. No effect in a plan of cost 0. [`QuotaUnit`](crate::QuotaUnit) has an example.
     #[inline]
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
@@ -260,9 +253,8 @@ impl Plan {
 
     /// Sets the amount of a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it.
     ///
-    /// A later call for the same unit replaces the amount. A plan has at most three custom units, like a [`PolicySet`],
-    /// and ignores additional ones. Default: 0. In a plan of cost 0, all amounts are 0. [`QuotaUnit`](crate::QuotaUnit)
-    /// has an example.
+    /// A later call for the same unit replaces the amount. At most three custom units, like a [`PolicySet`]; additional
+    /// ones are ignored. Default: 0, and always 0 in a plan of cost 0. [`QuotaUnit`](crate::QuotaUnit) has an example.
     #[inline]
     #[must_use]
     pub fn with_units(self, unit: &str, amount: u64) -> Self {
@@ -278,7 +270,7 @@ impl Plan {
         self
     }
 
-    /// Returns the partition to charge, or the first partition if there are several.
+    /// Returns the partition to charge, the first if there are several.
     #[inline]
     pub fn partition(&self) -> PartitionId {
         self.question().parts[0].partition
@@ -305,23 +297,19 @@ impl Plan {
         self
     }
 
-    /// Returns the time within which a decision is needed, if it is known.
-    ///
-    /// A store need not make calls that would complete later.
+    /// Returns the time within which a decision is needed, if known. A store need not make calls that take longer.
     pub fn deadline(&self) -> Option<Duration> {
         self.question().deadline
     }
 
-    /// Returns the name that operators see in place of a partition's digest.
-    ///
-    /// `None` unless the layer has [readable keys](crate::LimiterBuilder::readable_keys).
+    /// Returns the [readable](crate::LimiterBuilder::readable_keys) name of a partition.
     pub fn label(&self, partition: PartitionId) -> Option<&str> {
         let mut parts = self.question().parts.iter();
         let part = parts.find(|part| part.partition == partition)?;
         part.label.as_deref()
     }
 
-    /// Returns `None` if there are several parts.
+    /// `None` if there are several parts.
     #[inline]
     pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
         self.question().only_part()
@@ -337,7 +325,7 @@ impl Plan {
         self.question().costs
     }
 
-    /// Returns `false` for a read-only plan, and if nothing is charged. Policies with quota 0 are never charged.
+    /// `false` for a read-only plan, and if nothing is charged. Policies with quota 0 are never charged.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
         self.question().is_charged()
@@ -365,13 +353,13 @@ impl Plan {
         question.traits.has_slots && question.costs.slots > 0 && self.is_charged() && self.charges().any(is_taken)
     }
 
-    /// Returns `true` if no store can admit the plan, because a policy has quota 0.
+    /// No store can admit the plan, because a policy has quota 0.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.question().traits.is_closed
     }
 
-    /// Returns `None` if units cannot be prefetched for this plan.
+    /// `None` if units cannot be prefetched for this plan.
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
@@ -388,7 +376,7 @@ impl Plan {
         plan
     }
 
-    /// Reads concurrency limits without acquiring a slot.
+    /// Concurrency limits are then read only.
     pub(crate) fn without_slots(mut self) -> Self {
         self.0.question.costs.slots = 0;
         self
@@ -505,7 +493,6 @@ impl fmt::Debug for Plan {
 
 pub(crate) struct Charges<'a> {
     parts: &'a [Part],
-    /// The position of the part to which the last charge belongs.
     number: usize,
     policies: slice::Iter<'a, Policy>,
     costs: &'a Costs,
@@ -565,7 +552,7 @@ impl<'a> PartPlan<'a> {
         &self.part.policies
     }
 
-    /// Returns `true` even if only another partition of the plan is charged.
+    /// `true` even if only another partition of the plan is charged.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
         self.is_charged
@@ -579,9 +566,7 @@ impl<'a> PartPlan<'a> {
     }
 }
 
-/// A charge of a [`Plan`].
-///
-/// Useful in stores that [wrap](crate::Store) another store, to route or count by charge.
+/// A charge of a [`Plan`], for stores that [wrap](crate::Store) another store to route or count by charge.
 ///
 /// ```
 /// use tower_quota::{PolicySet, PartitionKey, Plan, QuotaPolicy, Scope};
@@ -626,7 +611,6 @@ impl<'a> Charge<'a> {
         self.cost
     }
 
-    /// Returns the cost as a weight of the policy's algorithm.
     #[inline]
     pub(crate) fn weight(&self) -> u64 {
         self.policy.counter().weigh(self.cost)

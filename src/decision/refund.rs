@@ -24,11 +24,10 @@ pub enum ChargeTime {
 impl Settlement {
     /// Refunds the cost of a plan without the decision that charged it.
     ///
-    /// Use this if a job was charged by another process and was not carried out, so that only the caller and the amount
-    /// are known. If the decision is available, use [`Settlement::new`] or [`Settlement::refund_all`], which are exact.
+    /// Use this for a job that was charged by another process and not carried out. If the decision is available, use
+    /// [`Settlement::new`] or [`Settlement::refund_all`], which are exact.
     ///
-    /// The plan specifies the partitions, policies and units. No policy is raised above its capacity. Concurrency
-    /// limits and leaky buckets are not refunded.
+    /// The plan specifies the partitions, policies and units. No policy is raised above its capacity.
     ///
     /// ```
     /// use tower_quota::{ChargeTime, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
@@ -59,7 +58,7 @@ impl Settlement {
     /// | fixed window | charges of the current window |
     /// | sliding window counter | charges of the current and the previous window, each to its window |
     /// | token bucket | at most its capacity minus the units refilled since the charge |
-    /// | sliding window log | units of its entries up to that time, the newest first; entries followed by a thousand or more newer entries are not refunded |
+    /// | sliding window log | units of its entries up to that time, the newest first, except entries followed by a thousand or more newer entries |
     /// | leaky bucket | nothing, because other requests have queued behind the charge |
     /// | concurrency limit | nothing, because only its holder can release a slot |
     ///
@@ -68,8 +67,8 @@ impl Settlement {
     /// # Duplicates
     ///
     /// A store cannot verify that the units were charged: a refund after a [reset](crate::Store::reset), or a second
-    /// refund of the same units, adds quota for later requests of the caller. To detect duplicates, use
-    /// [`Caller::refund`](crate::Caller::refund) with an [id](crate::Refund::with_id).
+    /// refund of the same units, adds quota. [`Caller::refund`](crate::Caller::refund) with an
+    /// [id](crate::Refund::with_id) detects duplicates.
     pub fn refund(plan: Plan, charged: ChargeTime) -> Self {
         let costs = plan.costs();
         Self::refund_of(plan, &costs, charged)
@@ -103,7 +102,6 @@ impl Settlement {
         Self::undecided(plan, charged, deltas, None)
     }
 
-    /// A change of a plan without its decision.
     pub(super) fn undecided(
         plan: Plan,
         charged: ChargeTime,

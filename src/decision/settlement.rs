@@ -16,12 +16,10 @@ use crate::{
 
 /// A change to the charge of a [`Decision`], for [`Store::settle`](crate::Store::settle).
 ///
-/// The layer settles its decisions automatically. Programs that use a store directly can settle every allowed decision,
-/// and must settle decisions that hold a slot of a [concurrency limit](crate::QuotaPolicy::concurrent).
-///
-/// A decision can be settled once: further settlements are [empty](Self::is_empty) and change nothing. Clones of a
-/// decision, and decisions that a layer inserts into extensions, have empty settlements, too. If a settlement is
-/// dropped or the store fails to apply it, the charge stays as it is.
+/// The layer settles its decisions automatically. Programs that use a store directly must settle decisions that hold a
+/// slot of a [concurrency limit](crate::QuotaPolicy::concurrent), and can settle every allowed decision, once. Further
+/// settlements, and those of clones or of decisions in extensions, are [empty](Self::is_empty). If a settlement is
+/// dropped or the store fails to apply it, the charge stays.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
@@ -44,7 +42,7 @@ use crate::{
 ///
 /// # Late charges
 ///
-/// A late charge is never rejected, but it raises the used units of a policy to at most twice the capacity, or twice the
+/// A late charge is never rejected, but raises the used units of a policy to at most twice the capacity, or twice the
 /// overage ceiling, that the policy had at the decision, whatever the policy is now:
 ///
 /// | capacity at the decision | now | used, reported | used afterwards |
@@ -60,12 +58,11 @@ use crate::{
 /// # Refunds
 ///
 /// A refund never raises a policy above its capacity, and is possible within one window after the charge. After a
-/// [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded, because that would add quota for
-/// later requests. Late charges still apply.
+/// [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded. Late charges still apply.
 ///
 /// A token bucket refunds only units that it has not refilled since: of 10 units charged to a full bucket that refills
-/// one per second, 7 can be refunded after 3 s. This assumes that no other charge was refunded in between. Otherwise,
-/// the refund can be too large, by at most the units refilled since the charge.
+/// one per second, 7 can be refunded after 3 s. If another charge was refunded in between, the refund can be too large,
+/// by at most the units refilled since the charge.
 #[derive(Debug)]
 pub struct Settlement(Option<Change>);
 
@@ -73,12 +70,11 @@ pub struct Settlement(Option<Change>);
 pub(super) struct Change {
     pub(super) plan: Plan,
     pub(super) moments: Moments,
-    /// False without the decision: for a refund, only the time of the charge is then known.
+    /// For a refund without the decision, only the time of the charge is known.
     pub(super) is_known: bool,
     pub(super) lease: Option<LeaseId>,
-    /// One delta per charge, in plan order.
+    /// One per charge, in plan order.
     pub(super) deltas: SmallVec<[Delta; 4]>,
-    /// Set for a charge without a decision.
     pub(super) excess: Option<Excess>,
 }
 
@@ -103,9 +99,8 @@ impl Adjustment<'_> {
 }
 
 impl Settlement {
-    /// Settles a completed request: charges or refunds the difference to `actual_cost`, and releases its slots.
-    ///
-    /// The costs of a [joined](Plan::join) plan do not change.
+    /// Settles a completed request: charges or refunds the difference to `actual_cost`, and releases its slots. The
+    /// costs of a [joined](Plan::join) plan do not change.
     pub fn new(decision: &Decision, actual_cost: u64) -> Self {
         let actual = Costs {
             requests: actual_cost,
@@ -114,9 +109,8 @@ impl Settlement {
         Self::finish(decision, actual)
     }
 
-    /// Like [`new`](Self::new), but with actual amounts in [custom units](crate::QuotaPolicy::with_unit).
-    ///
-    /// The charges of all other custom units are unchanged.
+    /// Like [`new`](Self::new), with actual amounts in [custom units](crate::QuotaPolicy::with_unit); the others are
+    /// unchanged.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
@@ -151,8 +145,8 @@ impl Settlement {
 
     /// Refunds the whole charge of a request that was not carried out, and releases its slots.
     ///
-    /// Unlike a cost of 0, this also refunds bytes, and the place in a
-    /// [leaky bucket](crate::Algorithm::LeakyBucketQueue) if no other request has queued behind it.
+    /// Unlike a cost of 0, this also refunds bytes, and the place in a [leaky
+    /// bucket](crate::Algorithm::LeakyBucketQueue) if no other request has queued behind it.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
@@ -184,7 +178,7 @@ impl Settlement {
     }
 
     /// Settles a request that was cancelled before it was forwarded: releases its slots, and refunds its announced
-    /// bytes, which were not sent. All other units stay charged.
+    /// bytes, which were not sent.
     pub(crate) fn cancelled(decision: &Decision) -> Self {
         let asked_for = Costs {
             request_bytes: 0,
@@ -193,7 +187,6 @@ impl Settlement {
         Self::finish(decision, asked_for)
     }
 
-    /// Changes the charge of a request in progress to `actual`.
     pub(crate) fn change(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::Nothing)
     }
@@ -206,7 +199,6 @@ impl Settlement {
         Self(change)
     }
 
-    /// The settlement is empty if nothing was charged, nothing changes, or the request was already settled.
     fn of(decision: &Decision, actual: Costs, free: Free) -> Self {
         let measurement = match free {
             Free::Nothing => decision.receipt(),
@@ -215,15 +207,13 @@ impl Settlement {
         Self(measurement.and_then(|measurement| Change::of(measurement, decision.charged(), actual, free)))
     }
 
-    /// Returns `true` if there is nothing to settle.
-    ///
-    /// A settlement is empty if nothing was charged, if the decision was already settled or is a clone, or if the cost
-    /// equals the charge and no slot is held.
+    /// Returns `true` if nothing was charged, the decision was already settled or is a clone, or the cost equals the
+    /// charge and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Returns the partition to settle, or the first partition if there are several. `None` if the settlement is empty.
+    /// Returns the partition to settle, the first if there are several. `None` if the settlement is empty.
     pub fn partition(&self) -> Option<PartitionId> {
         Some(self.0.as_ref()?.plan.partition())
     }
@@ -233,8 +223,7 @@ impl Settlement {
         self.0.iter().flat_map(|change| change.plan.partitions())
     }
 
-    /// Returns the partitions in which units are charged or refunded, without those that only release slots, and `true`
-    /// for a refund.
+    /// Without partitions that only release slots. `true` for a refund.
     pub(crate) fn changed(&self) -> SmallVec<[(PartitionId, bool); 1]> {
         let changes = self.parts().filter_map(|part| {
             let changes = part.adjustments().filter(|change| !change.is_slot());
@@ -244,7 +233,6 @@ impl Settlement {
         changes.collect()
     }
 
-    /// Returns the largest late charge, in units.
     pub(crate) fn late_units(&self) -> u64 {
         let late = self.parts().flat_map(PartSettlement::adjustments);
         let late = late.filter(|change| change.delta > 0);
@@ -252,7 +240,7 @@ impl Settlement {
         units.max().unwrap_or(0)
     }
 
-    /// Unlike charges, settlements of several partitions need not be atomic.
+    /// Need not be atomic, unlike charges.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
             let mut deltas = &*change.deltas;
@@ -288,12 +276,11 @@ impl<'a> PartSettlement<'a> {
         self.deltas.iter().all(|delta| delta.weight == 0)
     }
 
-    /// Returns the birth of the charged state, if it is known. See [`Moment::birth`].
+    /// See [`Moment::birth`].
     pub(crate) fn birth(&self) -> Option<u32> {
         self.is_known.then_some(self.charged_at.birth)
     }
 
-    /// In plan order.
     pub(crate) fn adjustments(self) -> impl Iterator<Item = Adjustment<'a>> {
         let changes = self.part.policies().iter().zip(self.deltas);
         changes.map(move |(policy, delta)| Adjustment {

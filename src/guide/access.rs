@@ -1,8 +1,7 @@
 //! Block a caller at run time.
 //!
 //! An [`AccessList`](crate::AccessList) allows or blocks networks and keys, and can be changed while the service runs.
-//! A list and a layer are cheap to clone and can be part of the application state: the router gets the layer from the
-//! state, and handlers change the list.
+//! Clones share their rules, so the list can be part of the application state.
 //!
 //! ```
 //! use std::error::Error;
@@ -74,11 +73,10 @@
 //!
 //! - **A rule is only as trustworthy as its key.** An allowed network or key bypasses the limits, so it must not depend
 //!   on a value that [clients can set](super::keys#what-must-not-be-a-key).
-//! - **Behind a proxy**, give the list the same [`ClientIp`](crate::key::ClientIp) with trusted proxies as the key.
+//! - **Behind a proxy**, give the list the same [`ClientIp`](crate::key::ClientIp) as the key.
 //!   [`block_unknown_addresses`](crate::AccessRules::block_unknown_addresses) rejects requests whose address is
 //!   unknown.
-//! - **The list affects one process.** For all instances at once, use the access list of the package
-//!   `tower-quota-fleet`, or an [overlay](crate::AccessList::overlay) from your own source.
-//! - **To reject suspicious requests** by their content, use
-//!   [`abnormal_usage`](crate::RateLimitLayerBuilder::abnormal_usage).
-//! - **To disable all limits** in an emergency, use [`RulesHandle::disable`](crate::RulesHandle::disable).
+//! - **The list affects one process.** For all instances, use the access list of `tower-quota-fleet`, or an
+//!   [overlay](crate::AccessList::overlay) from your own source.
+//! - **Block by content** with [`abnormal_usage`](crate::RateLimitLayerBuilder::abnormal_usage); disable all limits
+//!   with [`RulesHandle::disable`](crate::RulesHandle::disable).

@@ -1,10 +1,9 @@
 //! Limit by address before authentication, and by user after it.
 //!
-//! Password checks are slow, and token checks require a lookup. A layer *outside* authentication protects
-//! authentication itself. At this point, only the address of a caller is known: every request is charged to its source
-//! address, even if the client claims to be another user. Most services need both: a generous limit by address outside
-//! authentication, and limits by user inside. Give the layers different scopes, and their policies different names,
-//! because the response contains the policies of both.
+//! A layer *outside* authentication protects authentication itself. It knows only the address: every request is charged
+//! to its source address, even if the client claims to be another user. Most services need both: a generous limit by
+//! address outside authentication, and limits by user inside. Give the layers different scopes, and their policies
+//! different names, because the response contains both.
 //!
 //! ```
 //! use std::error::Error;
@@ -64,14 +63,12 @@
 //! }
 //! ```
 //!
-//! **Inner rejections stay charged.** A request that the inner layer rejects stays charged in the outer layer.
-//! Otherwise, a user beyond the inner limit would never exhaust the outer limit, and authentication would run for each
-//! of their requests. The outer layer only releases the slot, counts the transferred bytes, and refunds the estimate of
-//! a [custom unit](crate::QuotaPolicy::with_unit) for which nothing was reported. Therefore:
+//! **Inner rejections stay charged** in the outer layer. Otherwise, a user beyond the inner limit would never exhaust
+//! the outer limit, and authentication would run for each of their requests. The outer layer only releases the slot,
+//! counts the transferred bytes, and refunds the estimate of a [custom unit](crate::QuotaPolicy::with_unit) for which
+//! nothing was reported. Therefore:
 //!
-//! - **Size the address limit for shared addresses.** Users behind one address share it, and their rejected requests
-//!   count: a single user who ignores 429 can exhaust it. To avoid this, put [both keys into one layer](super::keys)
-//!   inside authentication, but then authentication itself is not limited.
-//! - **Trust your [proxy](super::proxy).** Otherwise, all its clients share one quota. Do not let it retry 429: each
-//!   retry charges the outer limit.
+//! - **Size the address limit for shared addresses**: a single user who ignores 429 can exhaust it. [Both keys in one
+//!   layer](super::keys) inside authentication avoid this, but leave authentication itself unlimited.
+//! - **Trust your [proxy](super::proxy)**, and do not let it retry 429: each retry charges the outer limit.
 //! - **Keep CORS and health checks outside** both layers, or [exempt](super::rejection) them.

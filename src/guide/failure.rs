@@ -1,8 +1,8 @@
 //! Count only failed attempts.
 //!
-//! A limit on gift codes, one-time passwords or logins should stop guessing without restricting users who succeed.
-//! Charge each attempt before it is checked, and refund it if it succeeds. If attempts were counted afterwards, a
-//! hundred concurrent guesses could exceed the limit.
+//! Stop the guessing of gift codes, one-time passwords or passwords without restricting users who succeed. Charge each
+//! attempt before it is checked, and refund it if it succeeds: if attempts were counted afterwards, a hundred
+//! concurrent guesses could exceed the limit.
 //!
 //! ```
 //! use std::{error::Error, time::Duration};
@@ -49,14 +49,12 @@
 //! ```
 //!
 //! - **Refund on success only**, not "unless the status is 404": that would also refund attempts that an inner layer
-//!   rejects, and the client could continue indefinitely. As a consequence, requests that fail because of an error of
-//!   the service count as attempts, too.
-//! - **Other responses that should not count**: for errors of the service, or if the status does not show success (a
-//!   redirect, or a gRPC response, whose status is always 200), let the handler add
-//!   [`ActualCost(0)`](crate::ActualCost) to the response extensions.
-//! - **If an uncounted guess is worse than a failed request**, let the layer fail [closed](crate::FailureMode::Closed),
-//!   as above. Without Redis, it then rejects all attempts.
-//! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out identified
-//!   callers, or an account together with an address as on the page [`login`](super::login). Anyone can send the name
-//!   of an account, so a lockout by the name alone lets any client lock out any user. If the charge of a
-//!   correct attempt starts a lockout, the refund ends it.
+//!   rejects, and the client could continue indefinitely. Requests that fail because of an error of the service
+//!   therefore count, too.
+//! - **Other responses that should not count**, such as errors of the service, redirects or gRPC responses (whose
+//!   status is always 200): let the handler add [`ActualCost(0)`](crate::ActualCost) to the response extensions.
+//! - **Fail [closed](crate::FailureMode::Closed)**, as above, if an uncounted guess is worse than a failed request.
+//!   Without Redis, the layer then rejects all attempts.
+//! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out identified callers, or an
+//!   account together with an address as on the page [`login`](super::login): a lockout by account alone lets any
+//!   client lock out any user. If the charge of a correct attempt starts a lockout, the refund ends it.

@@ -1,8 +1,8 @@
 //! Charge a GraphQL query its cost.
 //!
-//! All queries use the same path, but one query can cost a thousand times as much as another. Estimate the cost before
-//! the query runs, charge the estimate, and correct the charge when the actual cost is known. A middleware outside the
-//! limits reads the body once, up to a bound, and the handler extracts the query from the extensions.
+//! All queries use the same path, but one query can cost a thousand times as much as another. Charge an estimate before
+//! the query runs, and correct it to the actual cost. A middleware outside the limits reads the body once, up to a
+//! bound, and the handler takes the query from the extensions.
 //!
 //! ```
 //! use std::error::Error;
@@ -77,7 +77,7 @@
 //!   `Retry-After`. Return an error that explains the reason instead, as above.
 //! - **The middleware also reads the bodies of requests that the limits then reject.** Put it inside authentication,
 //!   use a small bound, and add a timeout as on the page [`login`](super::login).
-//! - **If the response shows the actual cost**, a closure of the layer can correct the charge instead of the handler:
-//!   [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost).
+//! - **If the response shows the actual cost**, use [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost) instead
+//!   of the handler.
 //! - **An actual cost above the estimate** can overdraw the policy: later requests are rejected until the debt is
 //!   repaid. To limit requests and points separately, use a [custom unit](super::tokens).

@@ -1,9 +1,8 @@
 //! Limit background jobs.
 //!
-//! A [`Limiter`](crate::Limiter) can limit more than requests: the mails of a tenant, calls to a partner, or the rows
-//! of an export. [`Caller::wait`](crate::Caller::wait) charges the whole cost or nothing, and waits until the cost is
-//! admitted. The [`Permit`](crate::Permit) corrects the charge afterwards. With a shared store, workers on other
-//! machines share the quota.
+//! A [`Limiter`](crate::Limiter) limits more than requests: the mails of a tenant, calls to a partner, the rows of an
+//! export. [`Caller::wait`](crate::Caller::wait) waits until the whole cost is admitted, and the
+//! [`Permit`](crate::Permit) corrects the charge afterwards. Workers with the same store and scope share the quota.
 //!
 //! ```
 //! use std::time::Duration;
@@ -45,14 +44,13 @@
 //! ```
 //!
 //! - **If the store makes no decision**, work is admitted uncounted by default. If uncounted mails could violate a
-//!   contract, use [`FailureMode::Closed`](crate::FailureMode::Closed), as above: the jobs are then rejected, and can
-//!   be retried later.
+//!   contract, use [`FailureMode::Closed`](crate::FailureMode::Closed), as above, and retry the rejected jobs later.
 //! - **To refuse work instead of waiting**, use [`check`](crate::Caller::check), or [`hold`](crate::Caller::hold) for
 //!   concurrency limits. [`partial`](crate::Caller::partial) admits as much of a batch as the quota allows.
-//! - **Another process can refund a job** that fails later, once, with an ID: [`Refund`](crate::Refund).
-//! - **If requests and jobs use the same quota**, let the jobs use the layer's
-//!   [limiter](crate::RateLimitLayer::limiter), and create the key as the layer does: a key of [another
-//!   kind](crate::docs::mistakes#key-of-another-kind) is a different caller.
+//! - **Another process can refund a job** that fails later with a [`Refund`](crate::Refund), once per ID.
+//! - **If requests and jobs use the same quota**, use the layer's [limiter](crate::RateLimitLayer::limiter), and create
+//!   the key as the layer does: a key of [another kind](crate::docs::mistakes#key-of-another-kind) is a different
+//!   caller.
 //! - **Before the process exits**, [flush](crate::Limiter::flush) the limiter.
 //!
 //! The example `jobs` has a queue and refunds.

@@ -1,6 +1,6 @@
 //! Apply several limits in one decision, and choose what must not be a key.
 //!
-//! Named keys count one request by user, by address and in total. All policies are checked in a single decision: a
+//! Named keys count one request by user, by address and in total. All policies are checked in one decision, and a
 //! rejected request is charged to none of them. Put the layer inside authentication if one of the keys is the user.
 //!
 //! ```
@@ -53,15 +53,12 @@
 //!
 //! # What must not be a key
 //!
-//! The caller that is charged must be the sender of the request. Therefore:
+//! The caller that is charged must be the sender of the request:
 //!
 //! - A field that clients can set must not be a key: no unverified user ID or token, and no `X-Forwarded-For` except
-//!   from a [trusted proxy](super::proxy). A client that invents values would get a new quota for each value,
-//!   and a client that sends another user's name would exhaust that user's quota. [`key::header`](crate::key::header)
-//!   is for fields that your gateway sets and removes from client requests.
-//! - A `RateLimit` field or a partition key (`pk`) in a request proves nothing, and the layer does not read it. The
-//!   `pk` that responses [can show](crate::QuotaPolicy::show_partition_key) is a digest, which cannot be used to act as
-//!   another user. However, others can guess the user behind it, unless you set a [digest
-//!   key](crate::LimiterBuilder::digest_key).
-//! - An [exemption](crate::Exemption) or an [access list](crate::AccessList) rule by key is only as trustworthy as the
-//!   key.
+//!   from a [trusted proxy](super::proxy). A client that invents values would get a new quota for each, and a client
+//!   that sends another user's name would exhaust that user's quota. [`key::header`](crate::key::header) is for fields
+//!   that your gateway sets and removes from client requests.
+//! - The layer does not read `RateLimit` fields or partition keys (`pk`) of requests. The `pk` that responses [can
+//!   show](crate::QuotaPolicy::show_partition_key) is a digest. Others can guess the user behind it, unless you set a
+//!   [digest key](crate::LimiterBuilder::digest_key).

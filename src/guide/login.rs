@@ -4,7 +4,7 @@
 //! bob with a few wrong passwords. Count them by account *and* address: a guessing client then locks out only itself.
 //! Wider limits stop distributed guesses. A middleware reads the body **once**, so that the limits and the handler use
 //! the same account, even if the JSON contains two. As for all [attempts](super::failure), a login is charged before
-//! the password check, and refunded on success only.
+//! the check, and refunded on success only.
 //!
 //! ```
 //! use std::{error::Error, time::Duration};
@@ -98,10 +98,10 @@
 //! |---|---|
 //! | 5 by account *and* address, then [locked out](crate::QuotaPolicy::with_lockout) | strict, because the owner can log in from any other address |
 //! | 20 an hour by address (IPv6: /64) | stops guesses of one password for many accounts |
-//! | 320 an hour by site, the IPv6 /48 | a /48 is easy to get, and has 65,536 networks of size /64, which would allow 1.3 million guesses an hour. A hundred homes that share a /48 have three failures an hour each. An IPv4 address reaches the address limit first |
+//! | 320 an hour by site, the IPv6 /48 | a /48 is easy to get, and its 65,536 networks of size /64 would allow 1.3 million guesses an hour. An IPv4 address reaches the address limit first |
 //! | 400 an hour by account | stops guesses from many sites. More than the site limit, so that an attacker with one site cannot lock the owner out. [Hidden](crate::QuotaPolicy::hidden): no response contains how many guesses others made |
 //!
 //! All are checked in one decision: a login that one of them rejects is charged to none. If even the account limit
-//! could lock out owners, make it a [`shadow`](crate::QuotaPolicy::shadow), extract the [`Decision`](crate::Decision)
-//! in the handler, and require a second factor while [`shadow_violated`](crate::Decision::shadow_violated) contains the
-//! policy. [Block](super::access) attacking addresses. The example `login` adds a server and the outer limit.
+//! could lock out owners, make it a [`shadow`](crate::QuotaPolicy::shadow), and let the handler require a second factor
+//! while [`Decision::shadow_violated`](crate::Decision::shadow_violated) contains the policy. [Block](super::access)
+//! attacking addresses. The example `login` adds a server and the outer limit.

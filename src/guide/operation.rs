@@ -10,11 +10,10 @@
 //!
 //! # Start
 //!
-//! Install the subscriber for events before the layers are built, and the recorder for metrics before the first request.
-//! A layer creates its metrics with its first request, and a recorder that is installed later receives nothing from
-//! this layer: its decisions are missing, although metrics of the process may be present. Move the installation to the
-//! beginning of `main`. If that is not possible, because the recorder comes from a plugin or a runtime agent, build the
-//! limiter and its layers after the installation: new layers with the same store and scope continue all counts.
+//! Install the subscriber for events before the layers are built, and the recorder for metrics before the first
+//! request: a layer creates its metrics with its first request, and a recorder installed later receives none of its
+//! decisions. If the recorder comes late, from a plugin or a runtime agent, build the limiter and its layers after it:
+//! new layers with the same store and scope continue all counts.
 //!
 //! # Shutdown
 //!
@@ -85,7 +84,7 @@
 //! | graceful shutdown | 15 s | requests end, and their costs are settled |
 //! | [flush](crate::Limiter::flush) | 5 s | settlements reach Redis, and prefetched units are refunded; on timeout, the error contains the number of remaining settlements |
 //!
-//! All steps must complete within the 30 seconds that Kubernetes allows by default. Flush several layers concurrently,
-//! so that one timeout covers all of them. A [`Store`](crate::Store) used without a layer also has
-//! [`flush`](crate::Store::flush). Requests that are still running when the process exits, such as WebSockets, stay
-//! charged, and their slots stay occupied until the leases expire.
+//! Together, the steps must fit into the 30 seconds that Kubernetes allows by default. Flush several layers
+//! concurrently. A [`Store`](crate::Store) used without a layer has its own [`flush`](crate::Store::flush). Requests
+//! that still run when the process exits, such as WebSockets, stay charged, and hold their slots until the leases
+//! expire.

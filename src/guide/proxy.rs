@@ -1,9 +1,9 @@
 //! Limit clients behind a proxy.
 //!
-//! Behind a proxy, the peer of each connection is the proxy. Configure which machines are the proxies, and which field
-//! they write. The layer trusts that field from these machines, and from no other peer. Without this configuration, all
-//! clients of the proxy share one quota. [`docs::proxies`](crate::docs::proxies) has the configuration of both sides
-//! for each supported proxy, load balancer and CDN.
+//! Behind a proxy, the peer of each connection is the proxy, so all its clients share one quota until you configure
+//! which machines are proxies and which field they write. The layer trusts that field from these machines only.
+//! [`docs::proxies`](crate::docs::proxies) has the configuration of both sides for each supported proxy, load balancer
+//! and CDN.
 //!
 //! ```
 //! use std::error::Error;
@@ -41,17 +41,16 @@
 //! - **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted. List the
 //!   proxies, not a network that they share with other machines. Never stop the event
 //!   [`proxy-not-named`](crate::docs::mistakes#proxy-not-named) by trusting all networks.
-//! - **The proxy must append to the field or overwrite it.** If it forwards a field unchanged, the client controls it.
-//!   Test this with a forged value: [`explain`](crate::RateLimitLayer::explain) shows which address the layer uses.
-//! - **Name the one field that your proxy writes.** If a trusted proxy sends another one, its clients share one quota,
-//!   and an [event](crate::docs::mistakes#other-forwarding-field) reports this.
-//! - **Two proxies in a row are both trusted proxies.** Otherwise, all clients of the [second
-//!   one](crate::docs::mistakes#second-proxy) share one quota.
-//! - **Unreadable fields make a client unknown**, so that the request has no key. By default, such requests
-//!   share one quota. Do not configure [`MissingKey::Allow`](crate::MissingKey::Allow): a client can make its
-//!   `Forwarded` field unreadable, and would then pass uncounted.
-//! - **IPv6 clients are limited per /64.** [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix) changes this.
+//! - **The proxy must append to the field or overwrite it.** If it forwards the field unchanged, the client controls
+//!   it. Test with a forged value: [`explain`](crate::RateLimitLayer::explain) shows which address the layer uses.
+//! - **Name the one field that your proxy writes**, and [all proxies](crate::docs::mistakes#second-proxy) of a chain.
+//!   Otherwise, clients share one quota; an [event](crate::docs::mistakes#other-forwarding-field) reports another
+//!   field.
+//! - **Unreadable fields leave the client unknown**, so the request has no key. Do not configure
+//!   [`MissingKey::Allow`](crate::MissingKey::Allow): a client can make its `Forwarded` field unreadable, and would
+//!   then pass uncounted.
+//! - **IPv6 clients are limited per /64**, unless you set [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix).
 //!
-//! The peer address comes from the connect info of axum: `into_make_service_with_connect_info::<SocketAddr>()`.
+//! With axum, the peer address comes from `into_make_service_with_connect_info::<SocketAddr>()`;
 //! [`no-peer-address`](crate::docs::mistakes#no-peer-address) lists the sources in other servers. The example
-//! `reverse_proxy` is the other side: a proxy with limits.
+//! `reverse_proxy` is a proxy with limits.

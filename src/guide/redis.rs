@@ -1,10 +1,9 @@
 //! Share limits through Redis, and plan for its outages.
 //!
 //! All instances with the same Redis and scope share their limits. [Which Redis](crate::docs::production#which-redis)
-//! lists the supported servers, Sentinel and Cluster. The service can start before Redis.
-//! [`Limiter::ready`](crate::Limiter::ready) checks at startup whether the limits can be enforced, and its error gives
-//! the reason, such as a missing permission. The program prints a warning without Redis, and passes its assertions in
-//! both cases.
+//! lists the supported servers, Sentinel and Cluster. The service can start before Redis:
+//! [`Limiter::ready`](crate::Limiter::ready) checks whether the limits can be enforced, and its error gives the reason,
+//! such as a missing permission. The program passes its assertions with and without Redis.
 //!
 //! ```
 //! use std::{error::Error, time::Duration};
@@ -50,15 +49,15 @@
 //! # When Redis is down
 //!
 //! By default, requests pass uncounted. The first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
-//! of 50 ms; after five failures in a row, the circuit opens, and only one request at a time waits, which probes
-//! Redis. Limits apply again within 2 s of Redis' recovery. [When something
+//! of 50 ms; after five failures in a row, the circuit opens, and only one request at a time waits, which probes Redis.
+//! Limits apply again within 2 s of Redis' recovery. [When something
 //! breaks](crate::docs::production#when-something-breaks) lists each fault, and which counts survive it. Alternatives:
 //!
-//! - [`FailureMode::Closed`](crate::FailureMode::Closed): the layer rejects uncounted requests with 503 and
-//!   `Retry-After`. Use it where an uncounted request is worse than a failed one, such as logins and payments.
+//! - [`FailureMode::Closed`](crate::FailureMode::Closed) rejects with 503 and `Retry-After`. Use it where an uncounted
+//!   request is worse than a failed one, such as logins and payments.
 //! - [`fallback`](crate::LimiterBuilder::fallback): each process counts on its own, for example in a
-//!   [`MemoryStore`](crate::MemoryStore). Set it, like the deadline, on a [`Limiter`](crate::Limiter), and pass the
-//!   limiter to [`RateLimitLayer::with_limiter`](crate::RateLimitLayer::with_limiter).
+//!   [`MemoryStore`](crate::MemoryStore). Set it, like the deadline, on a [`Limiter`](crate::Limiter) for
+//!   [`RateLimitLayer::with_limiter`](crate::RateLimitLayer::with_limiter).
 //!
 //! Before limits go live, read [Settings of Redis](crate::docs::production#settings-of-redis) for the eviction policy
 //! and the permissions. If the round trip takes 30 ms or more, raise the deadline: see

@@ -2,7 +2,7 @@
 //!
 //! By default, a rejected request gets 429, `Retry-After` and a problem document (`application/problem+json`), or a
 //! gRPC status. With [`respond_with_axum`](crate::RateLimitLayerBuilder::respond_with_axum), a rejection is any
-//! response of axum. The layer then adds the rate limit fields.
+//! response of axum, to which the layer adds the rate limit fields.
 //!
 //! ```
 //! use std::error::Error;
@@ -63,18 +63,15 @@
 //! }
 //! ```
 //!
-//! - **Keep CORS and health checks outside** the limits if you can. Scripts cannot read a rejection without CORS
-//!   headers, and an orchestrator restarts an instance whose health checks are rejected. Otherwise,
-//!   [`skip_cors_preflight`](crate::RateLimitLayerBuilder::skip_cors_preflight) and
-//!   [`exempt`](crate::RateLimitLayerBuilder::exempt) let them pass uncounted, as above.
-//! - **An exemption is only as trustworthy as its condition.** Clients can send any header, so do not exempt requests
-//!   by a header that your gateway does not remove.
+//! - **Keep CORS and health checks outside** the limits if you can: scripts cannot read a rejection without CORS
+//!   headers, and an orchestrator restarts an instance whose health checks are rejected. Otherwise, exempt them, as
+//!   above.
+//! - **An exemption is only as trustworthy as its condition.** Do not exempt by a header that your gateway does not
+//!   remove from client requests.
 //! - **gRPC clients require a gRPC status.** Return [`to_response`](crate::Rejection::to_response) for [gRPC
-//!   requests](crate::Rejection::is_grpc). The response also tells clients with a retry policy when to retry, or not to
-//!   retry (`grpc-retry-pushback-ms`): without it, they would use up their attempts within a second. The status must be
-//!   in their `retryableStatusCodes`, and the timeout of the call must be longer than the wait.
+//!   requests](crate::Rejection::is_grpc). Its `grpc-retry-pushback-ms` tells clients with a retry policy when to
+//!   retry, if the status is in their `retryableStatusCodes` and the timeout of the call is longer than the wait.
 //! - **The body must be in memory.** If it is a stream, the client gets the [default
 //!   response](crate::docs::mistakes#streamed-rejection).
-//! - **Without axum**, use [`respond_with`](crate::RateLimitLayerBuilder::respond_with).
-//! - **Fewer or older fields**: [`ResponseFields`](crate::ResponseFields). Hidden limits:
-//!   [`QuotaPolicy::hidden`](crate::QuotaPolicy::hidden).
+//! - **Without axum**: [`respond_with`](crate::RateLimitLayerBuilder::respond_with). **Fewer or older fields**:
+//!   [`ResponseFields`](crate::ResponseFields). **Hidden limits**: [`QuotaPolicy::hidden`](crate::QuotaPolicy::hidden).

@@ -1,9 +1,9 @@
 //! Test your limits.
 //!
-//! Pass the store as an argument to the function that builds your service: a `RedisStore` in production, and a
-//! [`ScriptedStore`](crate::test_util::ScriptedStore) in tests. Requests are sent with `oneshot`, without a socket, and
-//! the clock is advanced by hand. Enable the feature `test-util` under `[dev-dependencies]`. Put the statements
-//! into an `async` function with `#[tokio::test]` that returns `Result<(), Box<dyn std::error::Error>>`.
+//! Pass the store to the function that builds your service: a `RedisStore` in production, and a
+//! [`ScriptedStore`](crate::test_util::ScriptedStore) in tests. `oneshot` sends requests without a socket, and the
+//! clock is advanced by hand. Enable the feature `test-util` under `[dev-dependencies]`, and put the statements into a
+//! `#[tokio::test]` that returns `Result<(), Box<dyn std::error::Error>>`.
 //!
 //! ```
 //! use axum::{Router, body::Body, http::Request, routing::get};
@@ -53,16 +53,14 @@
 //! # }).unwrap();
 //! ```
 //!
-//! - The assertions read the [`Decision`](crate::Decision) from the extensions of the response, which are not
-//!   transmitted over connections. Behind a real server, parse the header fields with
-//!   [`fields::Hints`](crate::fields::Hints).
+//! - The assertions read the [`Decision`](crate::Decision) from the extensions of the response. Behind a real server,
+//!   parse the header fields with [`fields::Hints`](crate::fields::Hints) instead.
 //! - [`test_util`](mod@crate::test_util) shows outages, timeouts, deadlines and custom stores.
 //! - With real Redis, give each test its own [`key_prefix`](crate::RedisStoreBuilder::key_prefix), and do not pause
 //!   Tokio's time (`tokio::time::pause`, `start_paused`). While all tasks wait for the connection, paused time jumps to
-//!   the next timer, so connection attempts and calls usually miss their deadline, however long it is, and requests pass
-//!   uncounted ([`FailedOpen`](crate::Outcome::FailedOpen)). Advance a manual
-//!   [`clock`](crate::RedisStoreBuilder::clock) instead. Paused time is for stores in the process: `MemoryStore`
-//!   with [`Clock::tokio`](crate::clock::Clock::tokio), and `ScriptedStore`.
-//! - To try new limits on real traffic, use a [`shadow`](crate::QuotaPolicy::shadow) policy: it is evaluated, but not
-//!   enforced. [New limits](crate::docs::production#new-limits) describes the rollout.
+//!   the next timer, so most calls miss their deadline, and requests pass uncounted
+//!   ([`FailedOpen`](crate::Outcome::FailedOpen)). Advance a manual [`clock`](crate::RedisStoreBuilder::clock) instead.
+//!   Pause time only with `ScriptedStore`, or with `MemoryStore` and [`Clock::tokio`](crate::clock::Clock::tokio).
+//! - To try limits on real traffic, use a [`shadow`](crate::QuotaPolicy::shadow) policy; [New
+//!   limits](crate::docs::production#new-limits) describes the rollout.
 //! - To see why a request is limited, use [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).

@@ -1,8 +1,7 @@
 //! Apply plans that a database knows.
 //!
-//! Authentication identifies the user, but the user's plan is in a database. A [`TierLayer`](crate::tier::TierLayer)
-//! between authentication and the limits looks up the plan once and caches it for a minute. Requests of a new user wait
-//! for the lookup, for at most 1 s. In the program, a user starts with ten requests at once, and none of them is
+//! A [`TierLayer`](crate::tier::TierLayer) between authentication and the limits looks up the user's plan once and
+//! caches it for a minute. In the program, the first ten requests of a user wait for the lookup, and none of them is
 //! counted in the free tier.
 //!
 //! ```
@@ -58,13 +57,12 @@
 //! ```
 //!
 //! - If the lookup fails or takes longer, the request is counted in the tier for [unknown](crate::tier::OnUnknownTier)
-//!   users: by default the first one, so make the first tier the smallest.
-//! - Do not let these requests pass uncounted: otherwise, a client that invents users would bypass every limit while
-//!   the database is slow.
+//!   users: by default the first one, so make the first tier the smallest. Do not let these requests pass uncounted: a
+//!   client that invents users would bypass every limit while the database is slow.
 //! - A tier that the limits do not contain counts as the first tier, and an [event](crate::docs::mistakes#unknown-tier)
 //!   reports this.
-//! - If requests carry the plan, for example in a verified token, no lookup is needed:
-//!   [`Tiers::from_fn`](crate::Tiers::from_fn) selects the tier.
+//! - If requests carry the plan, for example in a verified token, use [`Tiers::from_fn`](crate::Tiers::from_fn) without
+//!   a lookup.
 //! - [`CallerQuotas`](crate::CallerQuotas) from the same lookup give single customers individual quotas.
 //!
 //! [While the source of tiers is slow](crate::docs::production#while-the-source-of-tiers-is-slow) describes the load on

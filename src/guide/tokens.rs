@@ -1,9 +1,8 @@
 //! Limit the tokens per minute of a language model.
 //!
-//! Language models are limited by tokens rather than requests, and the number of tokens is known only after the
-//! response. Charge the maximum or typical number of tokens up front, and refund the difference. A policy that [counts
-//! tokens](crate::QuotaPolicy::with_unit) is checked in one decision with policies for requests and concurrent
-//! responses: a request for which too few tokens remain is charged to none of them.
+//! The number of tokens is known only after the response. Charge the maximum or typical number up front, and refund the
+//! difference. A policy that [counts tokens](crate::QuotaPolicy::with_unit) is checked in one decision with policies
+//! for requests and concurrent responses: a request for which too few tokens remain is charged to none of them.
 //!
 //! ```
 //! use std::{convert::Infallible, error::Error, future};
@@ -94,15 +93,15 @@
 //! }
 //! ```
 //!
-//! - **Outside the limits, inside authentication**: the middleware also reads the bodies of requests that the limits
-//!   then reject. Use a small bound, and add a timeout as on the page [`login`](super::login).
-//! - **The response stream holds the [`Permit`](crate::Permit)**, and reports the amount when the stream ends. A report
-//!   in `drop` also covers responses that the client cancels. If only the last message of the model contains the
-//!   amount, report it when this message arrives: a response that is cancelled earlier is charged its estimate.
-//! - **If the estimate is too low**, the actual amount can overdraw the policy, and later requests are rejected until
-//!   the debt is repaid. **If it is too high**, fewer responses run concurrently than the remaining tokens would allow.
-//! - **If another process learns the amount**, such as a proxy that reports it when a stream has ended, no permit is at
-//!   hand. Charge it with [`Caller::charge`](crate::Caller::charge), which never rejects:
+//! - **The middleware** also reads the bodies of requests that the limits then reject, as on the page
+//!   [`graphql`](super::graphql).
+//! - **The response stream holds the [`Permit`](crate::Permit)**, and reports the amount in `drop`, which also covers
+//!   responses that the client cancels. If only the last message of the model contains the amount, report it when this
+//!   message arrives: a response that is cancelled earlier is charged its estimate.
+//! - **A low estimate** can overdraw the policy. **A high one** admits fewer concurrent responses than the remaining
+//!   tokens would allow.
+//! - **If another process learns the amount**, such as a proxy, no permit is at hand. Charge it with
+//!   [`Caller::charge`](crate::Caller::charge), which never rejects:
 //!
 //! ```
 //! use tower_quota::{LateCharge, LateChargeOutcome, Limiter, MemoryStore, QuotaPolicy};

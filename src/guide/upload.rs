@@ -1,8 +1,8 @@
 //! Limit bytes and concurrent uploads.
 //!
-//! One decision checks three limits: requests, bytes of content, and concurrent uploads. The charge for bytes is the
-//! `Content-Length`. With a [`RequestContentLayer`](crate::RequestContentLayer) outside the limits, the charge is
-//! corrected to the number of bytes that were read.
+//! One decision checks three limits: requests, bytes of content, and concurrent uploads. The bytes of `Content-Length`
+//! are charged first. A [`RequestContentLayer`](crate::RequestContentLayer) outside the limits corrects the charge to
+//! the bytes that were read.
 //!
 //! ```
 //! use std::error::Error;
@@ -46,7 +46,7 @@
 //!
 //! - **Without a `RequestContentLayer`**, content of unknown length counts as one byte, and an
 //!   [event](crate::docs::mistakes#content-not-counted) reports this.
-//! - **A byte quota does not bound the size of a single file.** For this, use the limit of the server (413), such as
-//!   axum's `DefaultBodyLimit`.
+//! - **A byte quota does not bound a single file.** For this, use the limit of the server (413), such as axum's
+//!   `DefaultBodyLimit`.
 //! - **The slot of a concurrency limit** is held until the response body ends.
 //! - **Downloads** are counted by [`Direction::Response`](crate::Direction).

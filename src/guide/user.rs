@@ -1,8 +1,7 @@
 //! Limit by authenticated user.
 //!
-//! Put the layer *inside* authentication to give each user a quota, regardless of the address. After authentication has
-//! verified the user, it inserts a value of your type into the request extensions, from which
-//! [`key::extension`](crate::key::extension) reads the user.
+//! Put the layer *inside* authentication, which inserts the verified user as a value of your type into the request
+//! extensions. [`key::extension`](crate::key::extension) reads it from there.
 //!
 //! ```
 //! use std::error::Error;
@@ -62,12 +61,10 @@
 //! }
 //! ```
 //!
-//! - A request that fails authentication never reaches the layer, so it cannot be charged to the claimed user.
-//!   Therefore, the layer does not protect authentication itself; [a limit by address](super::address) does.
-//! - The type of the inserted value must be the type of the key, and the layer that is added last is the outermost. If
-//!   the layer never finds a user, the event [`key-never-there`](crate::docs::mistakes#key-never-there) reports this.
-//! - For anonymous visitors, count by address: `key::extension::<User>().or_else(key::client_ip())`
-//!   (import [`KeyExtractor`](crate::key::KeyExtractor)), with authentication that lets requests without credentials
-//!   pass.
-//! - If a gateway authenticates users, use [`key::header`](crate::key::header) with a field that the gateway sets and
-//!   removes from client requests.
+//! - A request that fails authentication never reaches the layer, so it is not charged to the claimed user. To protect
+//!   authentication itself, add [a limit by address](super::address).
+//! - The inserted value must have the type of the key, and the layer that is added last is the outermost. If the layer
+//!   never finds a user, the event [`key-never-there`](crate::docs::mistakes#key-never-there) reports this.
+//! - For anonymous visitors, count by address: `key::extension::<User>().or_else(key::client_ip())` (import
+//!   [`KeyExtractor`](crate::key::KeyExtractor)), with authentication that lets requests without credentials pass.
+//! - If a gateway authenticates users, see [`key::header`](crate::key::header).

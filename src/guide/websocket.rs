@@ -1,8 +1,8 @@
 //! Limit WebSocket messages.
 //!
-//! A layer processes the request that opens a connection, but not the messages. A [`Limiter`](crate::Limiter) limits
-//! the messages, with a separate deadline, circuit breaker and metrics. Keep a [`Caller`](crate::Caller) for each
-//! connection: all connections of a user share the quota.
+//! A layer processes the request that opens a connection, but not its messages. Limit these with a
+//! [`Limiter`](crate::Limiter), and keep a [`Caller`](crate::Caller) for each connection: all connections of a user
+//! share the quota.
 //!
 //! ```
 //! use std::time::Duration;
@@ -50,12 +50,12 @@
 //!   Clients far over the limit are disconnected. To disconnect at the first excess message, use
 //!   [`check`](crate::Caller::check) instead of [`wait`](crate::Caller::wait).
 //! - **If the store does not respond**, messages pass uncounted by default, like requests.
-//! - **Open connections**: a [concurrency limit](crate::QuotaPolicy::concurrent) in a layer releases its slot when the
-//!   response ends, which is right after the handshake. Acquire the [permit](crate::WeakPermit::upgrade) in the
-//!   handler, and hold it as long as the connection.
+//! - **Open connections**: a [concurrency limit](crate::QuotaPolicy::concurrent) in a layer releases its slot right
+//!   after the handshake, when the response ends. Acquire the [permit](crate::WeakPermit::upgrade) in the handler, and
+//!   hold it as long as the connection.
 //! - **Handshakes**: also limit them per minute in the layer, because rejected clients reconnect.
 //! - **Browsers** cannot send an `Authorization` field with a WebSocket. Use a cookie, and check `Origin`.
-//! - **At the exit of the process**, open connections stay charged, and their slots stay occupied until the leases
+//! - **At [shutdown](super::operation#shutdown)**, open connections stay charged, and hold their slots until the leases
 //!   expire.
 //!
 //! The example `websocket` has all of these.

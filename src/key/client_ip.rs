@@ -23,9 +23,9 @@ use crate::{
 /// Extracts the client's IP address. IPv6 clients are grouped by their /64 network.
 ///
 /// Use this for callers that are not, or not yet, authenticated. By default, header fields are ignored, and the client
-/// is the peer of the connection. Behind a proxy, that is the proxy, so all clients would share one quota: declare it
-/// with [`trusted_proxies`](ClientIp::trusted_proxies), together with the field that it writes.
-/// [`docs::proxies`](crate::docs::proxies) has the settings for common proxies.
+/// is the peer of the connection. Behind a proxy, all clients would thus share one quota: declare the proxy and the
+/// field that it writes with [`trusted_proxies`](ClientIp::trusted_proxies). [`docs::proxies`](crate::docs::proxies)
+/// has the settings for common proxies.
 ///
 /// ```
 /// use tower_quota::key::{self, ForwardingField};
@@ -46,11 +46,9 @@ use crate::{
 /// - [`PeerAddress`], which a server built on hyper must set;
 /// - with the feature `axum`, `axum::extract::ConnectInfo<SocketAddr>`, set by
 ///   `into_make_service_with_connect_info::<SocketAddr>()`;
-/// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets with and without
-///   TLS.
+/// - with the feature `tonic`, `tonic::transport::server::TcpConnectInfo`, which tonic's server sets.
 ///
-/// A request without any of these extensions, for example from a Unix socket, has no key, regardless of its header
-/// fields.
+/// A request with none of them, for example from a Unix socket, has no key.
 pub fn client_ip() -> ClientIp {
     ClientIp {
         field: ForwardingField::XForwardedFor,
@@ -64,9 +62,8 @@ pub fn client_ip() -> ClientIp {
 
 /// The extractor created by [`client_ip`]. [`build`](crate::RateLimitLayerBuilder::build) validates its settings.
 ///
-/// As a key extractor, `ClientIp` groups clients by network, while [`resolve`](Self::resolve) returns the address
-/// itself. [`AccessList`](crate::AccessList) and [`Exemption`](crate::Exemption) also use it to get addresses, without
-/// grouping.
+/// As a key, clients are grouped by network. [`resolve`](Self::resolve), [`AccessList`](crate::AccessList) and
+/// [`Exemption`](crate::Exemption) use the address without grouping.
 ///
 /// ```
 /// use http::Request;
@@ -107,14 +104,12 @@ pub struct ClientIp {
     proxies: Result<Vec<IpNet>, String>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
-    /// Trusts every peer as a proxy.
     any_peer: bool,
 }
 
 /// The header field in which proxies report the client.
 ///
-/// Trust exactly the field that your proxies write. A proxy that writes `X-Forwarded-For` forwards `Forwarded` and
-/// `X-Real-IP` fields as the client sent them, and vice versa, so trusting two fields means trusting clients.
+/// Trust only the field that your proxies write: they forward the other fields as the client sent them.
 /// [`docs::proxies`](crate::docs::proxies#the-rule) lists which proxy writes which field.
 ///
 /// ```
@@ -147,20 +142,20 @@ pub enum ForwardingField {
     /// A field with this name that contains exactly one address: `X-Real-IP`, `CF-Connecting-IP`, `Fly-Client-IP`,
     /// `True-Client-IP`, or a custom field.
     ///
-    /// Use this if the outermost proxy determines the client and **overwrites** the field, and all other proxies
-    /// forward it. If a proxy only adds the field when it is missing, clients can choose their address.
+    /// Use this if the outermost proxy **overwrites** the field, and all other proxies forward it. If a proxy only adds
+    /// the field when it is missing, clients can choose their address.
     ///
-    /// If the field has two lines or two addresses, the client is unknown, because the client may have sent one of
-    /// them. [`build`](crate::RateLimitLayerBuilder::build) rejects `Forwarded` and `X-Forwarded-For`, which are lists.
+    /// With two lines or two addresses, the client is unknown, because the client may have sent one of them.
+    /// [`build`](crate::RateLimitLayerBuilder::build) rejects `Forwarded` and `X-Forwarded-For`, which are lists.
     SingleAddress(Cow<'static, str>),
 }
 
 impl ClientIp {
     /// Trusts the proxies in `networks` to report the client in `field`. A second call replaces both.
     ///
-    /// A network is written as `"10.0.0.0/8"`, a machine as its address. The field is read from right to left: the first
-    /// address outside `networks` is the client. A trusted peer that sends no field is the client itself. If the field
-    /// is malformed, the request has no [key](crate::MissingKey), and matches no network of an
+    /// A network is written as `"10.0.0.0/8"`, a machine as its address. The field is read from right to left: the
+    /// first address outside `networks` is the client. A trusted peer that sends no field is the client itself. If the
+    /// field is malformed, the request has no [key](crate::MissingKey), and matches no network of an
     /// [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). See [all
     /// cases](crate::docs::proxies#how-the-client-is-found).
     ///
@@ -190,9 +185,9 @@ impl ClientIp {
 
     /// Trusts every peer of a connection as a proxy, not only those in the trusted networks.
     ///
-    /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known in advance:
-    /// with a sidecar, a network policy or a firewall. Otherwise, every client can choose its address and so its quota.
-    /// Further proxies must be in the trusted networks.
+    /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known in advance, as
+    /// with a sidecar. Otherwise, every client can choose its address and so its quota. Further proxies must be in the
+    /// trusted networks.
     ///
     /// ```
     /// use tower_quota::key::{self, ForwardingField};
@@ -224,8 +219,8 @@ impl ClientIp {
     /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
     /// A subscriber has at least a /64, often a /56 or a /48. If `length` is longer than the subscriber's prefix, a
-    /// client can use a new address, with a fresh quota, for every request. The key is derived from the network's first
-    /// address by [`ToPartitionKey`]. [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
+    /// client can use a new address, with a fresh quota, for every request.
+    /// [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     #[must_use]
     pub fn ipv6_prefix(mut self, length: u8) -> Self {
         self.ipv6_prefix = length;
@@ -234,7 +229,7 @@ impl ClientIp {
 
     /// Returns the client's address before grouping, for logs.
     ///
-    /// Returns `None` if the peer's address is unknown, or if a trusted peer sent a field that does not [identify the
+    /// `None` if the peer's address is unknown, or if a trusted peer sent a field that does not [identify the
     /// client](Self::trusted_proxies). IPv4-mapped addresses such as `::ffff:192.0.2.1` are returned as IPv4. In many
     /// jurisdictions, addresses are personal data; the crate itself logs them only in
     /// [explanations](crate::RateLimitLayer::explain), at level `DEBUG`.
@@ -249,7 +244,7 @@ impl ClientIp {
     }
 
     /// Returns the key of requests from `address`, for [`Limiter::caller`](crate::Limiter::caller) and [access
-    /// lists](crate::AccessList). Addresses are grouped as by the extractor.
+    /// lists](crate::AccessList).
     pub fn key_of(&self, address: IpAddr) -> PartitionKey {
         let address = address::canonical(address);
         let first = self.network_of(address).map_or(address, |network| network.addr());
@@ -257,9 +252,7 @@ impl ClientIp {
     }
 
     /// Returns the network whose addresses share the key of this request: its first address and its prefix length.
-    ///
-    /// Use this for logs or metrics that group clients in the same way as the key. Returns `None` if there is no
-    /// [address](Self::resolve).
+    /// `None` if there is no [address](Self::resolve).
     pub fn network(&self, request: &Parts) -> Option<(IpAddr, u8)> {
         let network = self.network_of(self.resolve(request)?)?;
         Some((network.addr(), network.prefix_len()))
@@ -273,7 +266,6 @@ impl ClientIp {
         Some(IpNet::new(address, prefix).ok()?.trunc())
     }
 
-    /// Calls `note` for each hop read.
     fn walk_of(&self, request: &Parts, note: impl FnMut(&Option<IpAddr>)) -> Option<(IpAddr, bool)> {
         let peer = address::canonical(peer::address(&request.extensions)?.ip());
         // The nearest proxy wrote the right end of the last line.
@@ -319,9 +311,8 @@ impl ClientIp {
         }
     }
 
-    /// Walks from the peer to the first untrusted address, or to the end of the list. Reads no further hops than
-    /// necessary, and returns `None` at an unreadable hop. The flag is `false` if the walk stopped at the maximum
-    /// number of hops, so the address may belong to a proxy.
+    /// Walks from the peer to the first untrusted address, or to the end of the list. `None` at an unreadable hop. The
+    /// flag is `false` if the walk stopped at the maximum number of hops, so the address may belong to a proxy.
     fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
         for hop in 0..address::MAX_HOPS {
@@ -337,7 +328,6 @@ impl ClientIp {
         Some((client, !self.trusts(client) || hops.next().is_none()))
     }
 
-    /// The misconfiguration that a request reveals: an undeclared proxy, or a proxy that writes another field.
     fn finding(&self, request: &Parts) -> Option<Finding> {
         let Some(peer) = peer::address(&request.extensions) else {
             return Some(Finding::NoPeerAddress);
@@ -363,8 +353,7 @@ impl ClientIp {
         })
     }
 
-    /// Returns `true` if the walk ends at a private address although the list continues: a second, undeclared proxy,
-    /// whose clients share its quota.
+    /// Returns `true` if the walk ends at a private address although the list continues: at an undeclared proxy.
     fn hides_a_proxy(&self, request: &Parts) -> bool {
         let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
@@ -420,7 +409,6 @@ impl KeyExtractor for ClientIp {
 }
 
 impl ForwardingField {
-    /// The header name, or the reason why it is invalid.
     fn name(&self) -> Result<HeaderName, String> {
         let name = match self {
             Self::Forwarded => return Ok(header::FORWARDED),
@@ -446,7 +434,6 @@ const VIEWER_ADDRESS: &str = "cloudfront-viewer-address";
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Fields in which common proxies report the client.
 pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     VIEWER_ADDRESS,
     "x-forwarded-for",
@@ -464,5 +451,5 @@ pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     "x-original-forwarded-for",
 ];
 
-/// The smallest network of a subscriber. The subscriber can use any address in this network.
+/// The smallest network of a subscriber.
 const DEFAULT_IPV6_PREFIX: u8 = 64;

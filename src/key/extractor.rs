@@ -10,8 +10,7 @@ use crate::{
 
 /// Extracts the partition key of a request, which identifies the caller.
 ///
-/// The extractors of this crate are created by the functions of this [module](crate::key), and can be combined with
-/// [`or_else`](Self::or_else) and [`and`](Self::and). Implement this trait for other keys.
+/// The functions of this [module](crate::key) create extractors. Implement this trait for other keys.
 ///
 /// ```
 /// use http::{Request, request::Parts};
@@ -46,14 +45,10 @@ use crate::{
     note = "for the client's address, use `key::client_ip()`; for anything else, `key::from_fn(|request| …)`"
 )]
 pub trait KeyExtractor: Send + Sync + 'static {
-    /// Returns the key of the caller, or `None` if the request has none.
-    ///
-    /// Called for every request, so it must not block.
+    /// Returns the key of the caller, or `None` if the request has none. Must not block.
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
 
-    /// Validates the settings, so that [`build`](crate::RateLimitLayerBuilder::build) fails before the first request.
-    ///
-    /// The default implementation always succeeds.
+    /// Validates the settings when the layer is [built](crate::RateLimitLayerBuilder::build). By default, succeeds.
     ///
     /// # Errors
     ///
@@ -62,7 +57,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Records misconfigurations that a request reveals. Called only for the requests that a layer checks.
+    /// Records misconfigurations that a request reveals.
     #[doc(hidden)]
     fn diagnose(&self, _: &Parts, _: &mut Diagnostics) {}
 
@@ -87,7 +82,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
         OrElse(self, other)
     }
 
-    /// Combines both keys, for example for a quota per user *and* method. Requests that lack either key have no key.
+    /// Combines both keys, for example for a quota per user *and* method. Requests that lack either have no key.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, key::{self, KeyExtractor}};
@@ -111,9 +106,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
 /// Extracts a value of type `T` from the request's extensions.
 ///
-/// A layer *outside* the rate limit layer, usually authentication, must insert the value after verifying it. If quotas
-/// are charged to unverified names, clients can exhaust the quotas of others. Requests without such a value have no
-/// key.
+/// A layer *outside* the rate limit layer, usually authentication, must insert the value after verifying it: with
+/// unverified names, clients can exhaust the quotas of others. Requests without such a value have no key.
 ///
 /// ```
 /// use http::Request;
@@ -138,10 +132,10 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
     Extension::<T>(PhantomData)
 }
 
-/// Extracts a key with a closure, which is called for every request and must not block.
+/// Extracts a key with a closure, which must not block.
 ///
-/// Use only values from a small, fixed set. If clients can choose the value freely, as with the path, they can create
-/// any number of partitions, each with a full quota.
+/// Use only values from a small, fixed set. If clients can choose the value freely, as with the path, each value has a
+/// full quota.
 ///
 /// ```
 /// use http::Request;

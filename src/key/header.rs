@@ -9,9 +9,8 @@ use crate::{
 
 /// Extracts the value of a request header, as `PartitionKey::new(name, value)` with the name in lower case.
 ///
-/// Use this only for a header that a trusted gateway in front of the service sets or removes, because any client can
-/// send any header. Requests with several values of the header, or with an empty value, have no key. The value is used
-/// byte for byte.
+/// Use this only for a header that a trusted gateway sets or removes, because any client can send any header. Requests
+/// with several values of the header, or with an empty value, have no key. The value is used byte for byte.
 ///
 /// ```
 /// use http::Request;
@@ -29,11 +28,9 @@ use crate::{
 /// ```
 ///
 /// [`build`](crate::RateLimitLayerBuilder::build) rejects invalid names, and fields in which proxies report addresses
-/// (`x-forwarded-for`, `x-real-ip`, …). For these, use [`client_ip`](super::client_ip()) with
-/// [`trusted_proxies`](super::ClientIp::trusted_proxies), or [`even_if_forwarded`](Header::even_if_forwarded) for the
-/// unchecked value. For the host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
-///
-/// Keys of different headers, and of other extractors of this crate, never clash.
+/// (`x-forwarded-for`, `x-real-ip`, …): use [`client_ip`](super::client_ip()) with
+/// [`trusted_proxies`](super::ClientIp::trusted_proxies), or [`even_if_forwarded`](Header::even_if_forwarded). For the
+/// host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
 pub fn header(name: impl AsRef<str>) -> Header {
     let name = HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned());
     let kind = match &name {
@@ -47,11 +44,10 @@ pub fn header(name: impl AsRef<str>) -> Header {
     }
 }
 
-/// The extractor created by [`header`], for use in structs and signatures.
+/// The extractor created by [`header`].
 #[derive(Clone, Debug)]
 pub struct Header {
     name: Result<HeaderName, String>,
-    /// The keys of this extractor, without their values.
     kind: PartitionKey,
     even_if_forwarded: bool,
 }
@@ -79,9 +75,7 @@ impl Header {
     }
 
     /// Returns the key of requests with this value, for [`Limiter::caller`](crate::Limiter::caller) and [access
-    /// lists](crate::AccessList).
-    ///
-    /// The key of a plain string, such as `"alice"`, is different.
+    /// lists](crate::AccessList). The key of a plain string, such as `"alice"`, is different.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};

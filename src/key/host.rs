@@ -4,8 +4,8 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
 /// Extracts the requested host, with any version of HTTP.
 ///
-/// Use this for a quota per tenant if each tenant has its own domain. The host comes from the authority of the URI, as
-/// sent with HTTP/2 and HTTP/3, or else from the `Host` field. Letter case, port and trailing dot are ignored.
+/// Use this if each tenant has its own domain. The host comes from the authority of the URI (HTTP/2 and HTTP/3), or
+/// else from the `Host` field. Letter case, port and trailing dot are ignored.
 ///
 /// ```
 /// use http::{Request, Version};
@@ -23,23 +23,19 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 ///
 /// # Requests without a key
 ///
-/// A request has no key if
-///
-/// - it contains no host;
-/// - its URI and its `Host` field contain different hosts, or it has several `Host` fields, because the service may use
-///   either host;
-/// - the host is longer than 255 bytes or malformed, or follows a user name (`user@example.com`).
+/// A request has no key if it contains no host, several `Host` fields, or different hosts in its URI and its `Host`
+/// field; or if the host is malformed, longer than 255 bytes, or follows a user name (`user@example.com`).
 ///
 /// # Security
 ///
-/// Clients choose this key, because any client can send any host. Unless a proxy or router checks hosts first, each
-/// invented host is a partition with a full quota, and clients can exhaust the quotas of other hosts. Use
-/// [`from_fn`](crate::key::from_fn) with a list of known hosts, or add a limit per client address.
+/// Any client can send any host. Unless a proxy or router checks hosts first, each invented host has a full quota, and
+/// clients can exhaust the quotas of other hosts. Use [`from_fn`](crate::key::from_fn) with a list of known hosts, or
+/// add a limit per client address.
 pub const fn host() -> Host {
     Host(())
 }
 
-/// The extractor created by [`host`], for use in structs and signatures.
+/// The extractor created by [`host`].
 #[derive(Clone, Copy, Debug)]
 pub struct Host(());
 
@@ -47,9 +43,7 @@ impl Host {
     const MAX_LENGTH: usize = 255;
 
     /// Returns the key of a host, for [`Limiter::caller`](crate::Limiter::caller) and [access
-    /// lists](crate::AccessList).
-    ///
-    /// Returns `None` if requests for this host have no key. The key differs from all keys of [`PartitionKey::new`].
+    /// lists](crate::AccessList), or `None` if requests for this host have no key.
     ///
     /// ```
     /// use tower_quota::key::Host;
@@ -90,7 +84,7 @@ impl KeyExtractor for Host {
     }
 }
 
-/// The normalized host. `None` if it is missing or follows a user name.
+/// `None` if it is missing or follows a user name.
 fn name(authority: &Authority) -> Option<String> {
     let host = authority.host();
     let host = host.strip_suffix('.').unwrap_or(host);

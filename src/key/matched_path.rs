@@ -4,12 +4,12 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
 /// Extracts the axum route of the request, such as `/users/{id}`, including prefixes of outer routers.
 ///
-/// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route. Clients can invent
-/// any number of paths, but there are only as many keys as routes. The methods of a route share its key; separate them
-/// with [`from_fn`](crate::key::from_fn) if necessary.
+/// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route: there are only as
+/// many keys as routes, while clients can invent any number of paths. The methods of a route share its key; separate
+/// them with [`from_fn`](crate::key::from_fn) if necessary.
 ///
 /// The route is available to layers of a `Router` or a `MethodRouter`, but not to layers around a whole `Router`.
-/// Requests without an available route, including those that match no route, have no key.
+/// Requests without a route have no key; with `route_layer`, they do not reach the layer.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -37,20 +37,17 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 /// # });
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-///
-/// The layer is not called for requests that match no route, because `route_layer` applies only to routes.
 pub const fn matched_path() -> MatchedPath {
     MatchedPath(())
 }
 
-/// The extractor created by [`matched_path`], for use in structs and signatures.
+/// The extractor created by [`matched_path`].
 #[derive(Clone, Copy, Debug)]
 pub struct MatchedPath(());
 
 impl MatchedPath {
-    /// Returns the key of a route as registered with the router, for [`Limiter::caller`](crate::Limiter::caller).
-    ///
-    /// The route is not checked for existence. The key differs from all keys of [`PartitionKey::new`].
+    /// Returns the key of a route as registered with the router, for [`Limiter::caller`](crate::Limiter::caller). The
+    /// route need not exist.
     ///
     /// ```
     /// use tower_quota::key::{self, KeyExtractor, MatchedPath};

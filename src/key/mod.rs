@@ -1,8 +1,7 @@
 //! Extractors of [partition keys](crate::PartitionKey) from requests.
 //!
-//! An extractor identifies the caller by a header, an extension, an address, a host or a route. Combine extractors with
-//! [`or_else`](KeyExtractor::or_else) and [`and`](KeyExtractor::and). For example, use the authenticated user if there
-//! is one, otherwise the address:
+//! Combine extractors with [`or_else`](KeyExtractor::or_else) and [`and`](KeyExtractor::and). For example, use the
+//! authenticated user if there is one, otherwise the address:
 //!
 //! ```
 //! use tower_quota::{PartitionKey, ToPartitionKey, key::{self, KeyExtractor}};
@@ -27,7 +26,7 @@
 //! # assert_eq!(by_caller.extract(&http::Request::new(String::new()).into_parts().0), None);
 //! ```
 //!
-//! A request without a key is not an error: [`MissingKey`](crate::MissingKey) determines how the layer handles it.
+//! [`MissingKey`](crate::MissingKey) determines how the layer handles a request without a key.
 
 mod client_ip;
 mod extractor;

@@ -115,12 +115,14 @@ impl Limits {
         let question = match (at_once, &selection.set) {
             (None, Some(set)) => {
                 let holder = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
-                let question = limiter.charge(set, self.cost.of(request), holder).map(|question| match question {
-                    Question::Plan(plan) => {
-                        Question::Plan(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
-                    }
-                    charged @ Question::Charged(_) => charged,
-                });
+                let question = limiter
+                    .charge(set, self.cost.of(request), holder)
+                    .map(|question| match question {
+                        Question::Plan(plan) => {
+                            Question::Plan(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
+                        }
+                        charged @ Question::Charged(_) => charged,
+                    });
                 question.map_err(|outcome| Decision::without_policies(outcome, None))
             }
             (at_once, _) => {

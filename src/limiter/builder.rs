@@ -17,8 +17,8 @@ use crate::{
 
 /// Configures a [`Limiter`]. The [scope](Self::scope) and at least one [policy](Self::policy) are required.
 ///
-/// A [`RateLimitLayer`](crate::RateLimitLayer) contains a limiter. For settings that the layer builder lacks, build the
-/// limiter here and pass it to [`with_limiter`](crate::RateLimitLayer::with_limiter).
+/// For settings that the layer builder lacks, build the limiter here and pass it to
+/// [`with_limiter`](crate::RateLimitLayer::with_limiter).
 ///
 /// ```
 /// # #[cfg(feature = "redis")] {
@@ -56,7 +56,7 @@ pub struct LimiterBuilder {
     clock: Clock,
     fallback: Option<Arc<dyn Store>>,
     access_list: Option<AccessList>,
-    /// Set if `access_list` was called twice, because the first list would be ignored silently.
+    /// An error, because the first list would be ignored silently.
     has_lost_a_list: bool,
 }
 
@@ -88,10 +88,7 @@ impl LimiterBuilder {
         self
     }
 
-    /// Adds a policy, up to 16.
-    ///
-    /// A request is charged to all policies or, if one policy rejects the request, to none. Amounts of a [custom
-    /// unit](QuotaPolicy::with_unit) are passed to [`Caller::units`](crate::Caller::units).
+    /// Adds a policy, up to 16. Work is charged to all policies or, if one rejects it, to none.
     pub fn policy(mut self, policy: QuotaPolicy) -> Self {
         self.rules = self.rules.policy(policy);
         self
@@ -99,9 +96,9 @@ impl LimiterBuilder {
 
     /// Adds rules that are loaded as data or that define tiers. [`Caller::tier`](crate::Caller::tier) selects the tier.
     ///
-    /// A layer of this limiter gets the tier of a request from the closure of
-    /// [`Tiers::from_fn`](crate::Tiers::from_fn), which then needs no tiers of its own. These rules do not have to use
-    /// every [named key](Self::named_key), because rules published later may use them.
+    /// A layer of this limiter takes the tier from the closure of [`Tiers::from_fn`](crate::Tiers::from_fn), which then
+    /// needs no tiers of its own. [Named keys](Self::named_key) may be unused, because rules published later may use
+    /// them.
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules.append(rules);
         self.has_data = true;
@@ -116,9 +113,7 @@ impl LimiterBuilder {
     /// Adds a key in addition to the main key, for policies that are [keyed by](QuotaPolicy::keyed_by) it.
     ///
     /// Callers pass its value to [`Caller::keyed_by`](crate::Caller::keyed_by), and a layer
-    /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. A single decision then covers several
-    /// partitions. Names must be unique and not empty. Equal values of different keys [are different
-    /// callers](QuotaPolicy::keyed_by).
+    /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. Names must be unique and not empty.
     pub fn named_key(mut self, name: impl Into<String>) -> Self {
         self.keys.named.push(name.into());
         self
@@ -130,18 +125,16 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the list that blocks and allows callers by main key, and requests also by client address.
-    ///
-    /// Several limiters can share a list.
+    /// Sets the list that blocks and allows callers by main key, and requests also by client address. Limiters can
+    /// share a list.
     pub fn access_list(mut self, list: AccessList) -> Self {
         self.has_lost_a_list = self.access_list.replace(list).is_some();
         self
     }
 
-    /// Sets the outcome of requests for which the store makes no decision.
+    /// Sets the outcome of requests for which the store makes no decision. Default: [`FailureMode::Open`].
     ///
     /// While the circuit breaker is open, [cached rejections](Self::rejection_cache) still apply, for up to a second.
-    /// Default: [`FailureMode::Open`].
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.config.failure_mode = mode;
         self
@@ -151,13 +144,11 @@ impl LimiterBuilder {
     ///
     /// After the deadline, the [`fallback`](Self::fallback) or the [`failure_mode`](Self::failure_mode) decides. After
     /// five consecutive failures, a circuit breaker opens, and requests no longer wait. One request at a time probes
-    /// the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one failure,
-    /// regardless of the number of requests in flight on it.
+    /// the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one failure.
     ///
     /// If a Redis server has replied to other calls within this time, the machine or the server is overloaded, and a
-    /// decision waits longer, so that limits apply under load: up to five deadlines, and for the time for which this
-    /// process did not run, but at most 1 s beyond the deadline. The time for which the server is silent does not
-    /// include the time for which this process did not run. See [`Store::silence`](crate::Store::silence).
+    /// decision waits up to five deadlines, plus the time for which this process did not run, but at most 1 s beyond
+    /// the deadline. See [`Store::silence`](crate::Store::silence).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.config.deadline = deadline;
         self
@@ -165,24 +156,24 @@ impl LimiterBuilder {
 
     /// Sets the maximum number of requests that wait for the store, from 1 to 65,536. Default: 10,000.
     ///
-    /// This bounds memory if the store is unresponsive: a waiting request occupies a few kilobytes, including its
-    /// connection. Further requests do not wait: the [`fallback`](Self::fallback) decides if it responds immediately,
-    /// otherwise the failure mode. The [metrics](crate::telemetry) report such requests as `overloaded`, and the
-    /// circuit breaker ignores them.
+    /// A waiting request occupies a few kilobytes, including its connection. Further requests do not wait: the
+    /// [`fallback`](Self::fallback) decides if it responds immediately, otherwise the failure mode. The
+    /// [metrics](crate::telemetry) report them as `overloaded`, and the circuit breaker ignores them.
     ///
-    /// A cancelled request still counts until the store responds or its deadline expires. Concurrent requests on
-    /// several threads may exceed the limit by a few. Rule of thumb: the requests per second of one instance times the
-    /// [`deadline`](Self::deadline) in seconds, plus a margin.
+    /// A cancelled request still counts until the store responds or its deadline expires. The limit may be exceeded by
+    /// a few. Rule of thumb: the requests per second of one instance times the [`deadline`](Self::deadline) in seconds,
+    /// plus a margin.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.config.max_waiting = requests;
         self
     }
 
-    /// Sets the capacity of the rejection cache, in partitions. Default: 16,384.
+    /// Sets the capacity of the rejection cache, in partitions, from 0 (off) to 1,048,576. Default: 16,384, which take
+    /// up to 7 MB, plus 300 bytes per additional rejecting policy.
     ///
-    /// From 0 (off) to 1,048,576. For up to one second, the cache rejects requests that the store is known to reject. A
-    /// caller that continues after exhausting a quota causes one store call per restored unit, plus one or two per
-    /// second, per instance.
+    /// For up to one second, the cache rejects requests that the store is known to reject. A caller that continues
+    /// after exhausting a quota causes one store call per restored unit, plus one or two per second, per instance. New
+    /// entries evict older ones.
     ///
     /// Refunds and late charges by this limiter, new rules and new [individual quotas](crate::CallerQuotas) take effect
     /// immediately; refunds, late charges and [resets](crate::Caller::reset) by others within a second; restored units
@@ -190,8 +181,6 @@ impl LimiterBuilder {
     ///
     /// Requests with cost 0, concurrency limits, leaky-bucket queues, shadow policies and stores that complete
     /// immediately ([`MemoryStore`](crate::MemoryStore)) bypass the cache.
-    ///
-    /// 16,384 partitions take up to 7 MB, plus 300 bytes per additional rejecting policy. New entries evict older ones.
     pub fn rejection_cache(mut self, partitions: usize) -> Self {
         self.config.rejection_cache = partitions;
         self
@@ -211,34 +200,33 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the clock of the limiter. Default: [`Clock::system`].
+    /// Sets the clock of the circuit breaker, the [rejection cache](Self::rejection_cache) and the end of [individual
+    /// quotas](crate::CallerQuotas::until). Default: [`Clock::system`].
     ///
-    /// The circuit breaker, the [rejection cache](Self::rejection_cache) and the end of [individual
-    /// quotas](crate::CallerQuotas::until) use this clock. Set another one only in tests, usually the clock of the
-    /// store. Stores have their own clocks, and deadlines use Tokio's timer.
+    /// Only for tests, usually the clock of the store. Stores have their own clocks, and deadlines use Tokio's timer.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// Sets the secret key of the digests by which stores identify callers.
+    /// Sets the secret key of the digests by which stores identify callers. Default: none; digests then depend only on
+    /// the scope and the caller's key.
     ///
-    /// Set a key if other people can read the store and must not be able to identify callers by trying names, or if a
-    /// policy [shows its partition key](QuotaPolicy::show_partition_key), which lets every client try names. All
-    /// instances need the same key. After a change, every caller starts with a full quota. Default: none; digests then
-    /// depend only on the scope and the caller's key.
+    /// Set a key if others can read the store and must not identify callers by trying names, or if a policy [shows its
+    /// partition key](QuotaPolicy::show_partition_key), which lets every client try names. All instances need the same
+    /// key. After a change, every caller starts with a full quota.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.keys.digest_key = Some(key);
         self
     }
 
-    /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`.
+    /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`, or for a [named key](Self::named_key) as in
+    /// `quota:{scope:api/team/text:red}`. Default: digests.
     ///
-    /// The key of a [named key](Self::named_key) also contains the name, as in `quota:{scope:api/team/text:red}`.
-    /// Useful for debugging and for operators who search Redis by name. Anyone who can read Redis can then see the
-    /// callers' names. Names that would make a key longer than 200 bytes remain digests. All instances need the same
-    /// setting; after a change, every caller starts with a full quota. In-memory stores have no such keys. This setting
-    /// cannot be combined with [`digest_key`](Self::digest_key), which hides names. Default: digests instead of names.
+    /// Useful for operators who search Redis by name. Anyone who can read Redis can then see the names. Names that
+    /// would make a key longer than 200 bytes remain digests. All instances need the same setting; after a change,
+    /// every caller starts with a full quota. Cannot be combined with [`digest_key`](Self::digest_key). In-memory
+    /// stores have no such keys.
     pub fn readable_keys(mut self) -> Self {
         self.keys.readable_keys = true;
         self
@@ -249,8 +237,7 @@ impl LimiterBuilder {
     /// # Errors
     ///
     /// Returns the first error found: a missing scope or policy, a value out of range, or a [named
-    /// key](Self::named_key) that no policy uses, unless [rules](Self::rules) were added as data. The message names the
-    /// policy or setting, the value and the allowed range.
+    /// key](Self::named_key) that no policy uses, unless [rules](Self::rules) were added as data.
     pub fn build(self) -> Result<Limiter, ConfigError> {
         let keys = self.keys.build()?;
         if self.has_lost_a_list {

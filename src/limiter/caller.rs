@@ -20,7 +20,7 @@ use crate::{
 
 /// A caller of a [`Limiter`](crate::Limiter): its keys, tier and cost.
 ///
-/// Storing a `Caller` is cheap, for example in a connection or a job. Each method call uses the current rules.
+/// Each method call uses the current rules, so a `Caller` can be kept in a connection or a job.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,7 +52,7 @@ use crate::{
 #[must_use = "a caller does nothing until it is used"]
 pub struct Caller {
     pub(super) limiter: Arc<Inner>,
-    /// Needed for the access list, which matches keys, not partitions.
+    /// The access list matches keys, not partitions.
     key: Option<PartitionKey>,
     main: Option<Holder>,
     /// With the positions of the limiter's names.
@@ -81,8 +81,8 @@ impl Caller {
         }
     }
 
-    /// Adds a [named key](crate::LimiterBuilder::named_key), for policies that are
-    /// [keyed by](crate::QuotaPolicy::keyed_by) it.
+    /// Adds a [named key](crate::LimiterBuilder::named_key), for policies that are [keyed
+    /// by](crate::QuotaPolicy::keyed_by) it.
     pub fn keyed_by<K: ToPartitionKey + ?Sized>(mut self, name: &str, key: &K) -> Self {
         match self.limiter.policies.keys().iter().position(|known| known == name) {
             Some(index) => {
@@ -95,41 +95,38 @@ impl Caller {
         self
     }
 
-    /// Sets the tier. Default: the first tier. Has no effect if the rules have no tiers.
+    /// Sets the tier. Default: the first tier. No effect if the rules have no tiers.
     pub fn tier<'a>(mut self, name: impl Into<Option<&'a str>>) -> Self {
         self.tier = name.into().map(str::to_owned);
         self
     }
 
-    /// Sets individual quotas for policies that [allow them](crate::QuotaPolicy::with_caller_quotas).
-    ///
-    /// Default: the quotas of the tier.
+    /// Sets individual quotas for policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: the
+    /// quotas of the tier.
     pub fn quotas(mut self, quotas: CallerQuotas) -> Self {
         self.quotas = Some(quotas);
         self
     }
 
-    /// Sets the cost for policies that count requests. Default: 1.
-    ///
-    /// A cost of 0 reads the quota without charging it.
+    /// Sets the cost for policies that count requests. Default: 1. A cost of 0 reads the quota without charging it.
     pub fn cost(mut self, units: u64) -> Self {
         self.cost = units;
         self
     }
 
-    /// Sets the cost in a [custom unit](crate::QuotaPolicy::with_unit). Default: 0.
+    /// Sets the cost in a [custom unit](crate::QuotaPolicy::with_unit), up to three units. Default: 0.
     ///
-    /// A policy set can have up to three custom units. Units that no policy counts are ignored.
+    /// Units that no policy counts are ignored.
     pub fn units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.units.push((unit.into(), amount));
         self
     }
 
-    /// Allows a decision to grant only a part of the cost, at least 1.
+    /// Allows a decision to grant only a part of the cost, at least 1, for example as many jobs as the quota allows.
     ///
-    /// Use this for a worker that takes as many jobs as its quota allows. [`Decision::granted`] returns the charged
-    /// amount. Callers with several keys, and callers without a policy that counts requests, are granted either the
-    /// whole cost or nothing. [Prefetched](crate::QuotaPolicy::with_prefetch) units are not used.
+    /// [`Decision::granted`] returns the charged amount. Callers with several keys, and callers without a policy that
+    /// counts requests, are granted either the whole cost or nothing. [Prefetched](crate::QuotaPolicy::with_prefetch)
+    /// units are not used.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -155,7 +152,7 @@ impl Caller {
     ///
     /// Always returns a decision. If the store has not responded by the [deadline](crate::LimiterBuilder::deadline),
     /// the failure mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key
-    /// apply, too. Exemptions and hooks do not apply, because they inspect requests.
+    /// apply, too, but not exemptions and hooks, which inspect requests.
     ///
     /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier counts as
     /// the first tier, and is logged. Concurrency limits are only read: they reject a check only while more slots are
@@ -170,8 +167,7 @@ impl Caller {
 
     /// Charges the cost like [`check`](Self::check), and acquires a slot of each concurrency limit.
     ///
-    /// The returned permit holds the slots, and the actual usage can be reported to it. If a [leaky
-    /// bucket](crate::Algorithm::LeakyBucketQueue) queues the caller, this method waits for the queueing delay. If the
+    /// If a [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues the caller, waits for the queueing delay. If the
     /// future is dropped while waiting, the charge remains, and the slots are released.
     ///
     /// # Errors
@@ -183,14 +179,13 @@ impl Caller {
 
     /// Waits up to `at_most` until the caller is admitted, retrying after the wait of each rejection.
     ///
-    /// Each wait is longer by a random part, up to a tenth, so that waiting tasks and instances do not all retry at the
-    /// same time. `at_most` is never exceeded.
+    /// Each wait is longer by a random part, up to a tenth, so that waiting tasks do not all retry at the same time.
     ///
-    /// Returns at once if the rejection has no retry time, or if its retry time is too late. Retries once a second
-    /// while all slots are occupied, or while the store is unavailable and the limiter [fails
-    /// closed](crate::FailureMode::Closed), so `Duration::MAX` waits for the store indefinitely. If the future is
-    /// dropped between two attempts, nothing remains charged. A caller that a [leaky
-    /// bucket](crate::Algorithm::LeakyBucketQueue) has queued is admitted, even if its delay exceeds `at_most`.
+    /// Returns at once if the rejection has no retry time, or one that is too late. Retries once a second while all
+    /// slots are occupied, or while the store is unavailable and the limiter [fails
+    /// closed](crate::FailureMode::Closed): then `Duration::MAX` waits indefinitely. If the future is dropped between
+    /// two attempts, nothing remains charged. A caller that a [leaky bucket](crate::Algorithm::LeakyBucketQueue) has
+    /// queued is admitted, even if its delay exceeds `at_most`.
     ///
     /// ```
     /// use std::time::Duration;
@@ -250,11 +245,9 @@ impl Caller {
 
     /// Reads the remaining units, and whether and [when](Decision::availability) the cost would be admitted.
     ///
-    /// Nothing is charged or reserved. Returns `None` if no policy limits the caller.
-    ///
-    /// Only policies of the caller's tier for which the caller has the key are read. During a
-    /// [rollout](crate::RulesHandle::roll_out), the main key determines which rules apply; a caller without a main key
-    /// has the current rules, not those of the rollout.
+    /// Nothing is charged or reserved. Reads the policies of the caller's tier for which the caller has the key; `None`
+    /// if there are none. During a [rollout](crate::RulesHandle::roll_out), the main key determines which rules apply;
+    /// without one, the current rules.
     ///
     /// ```
     /// use tower_quota::{Availability, Limiter, MemoryStore, QuotaPolicy, Rules};
@@ -287,11 +280,12 @@ impl Caller {
         Ok(Some(self.limiter.guard.store().peek(plan).await?))
     }
 
-    /// Returns the plan that charges the caller's cost, to [join](Plan::join) several callers in one decision.
+    /// Returns the plan that charges the caller's cost, to [join](Plan::join) several callers in one decision of
+    /// [`Limiter::hold_plan`](crate::Limiter::hold_plan).
     ///
-    /// [`Limiter::hold_plan`](crate::Limiter::hold_plan) decides the plan. Returns `None` if no policy limits the
-    /// caller. The plan contains the policies that [`peek`](Self::peek) reads, by the current rules: create it for each
-    /// decision. The kill switch and the access list do not apply, and [`partial`](Self::partial) has no effect.
+    /// The plan contains the policies that [`peek`](Self::peek) reads, by the current rules: create it for each
+    /// decision. `None` if there are none. The kill switch, the access list and [`partial`](Self::partial) do not
+    /// apply.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -320,14 +314,13 @@ impl Caller {
         Ok(plan.map(|plan| with_units(plan, &self.units)))
     }
 
-    /// Resets the caller's counts under each of its keys, in all tiers.
+    /// Resets the caller's counts under each of its keys, in all tiers, for all instances that share the store.
     ///
-    /// The reset applies on all instances that share the store. Requests in progress keep their slots.
+    /// Requests in progress keep their slots.
     ///
     /// # Errors
     ///
-    /// Returns an error if the limiter has no such key, or if the store fails. If the store fails, some counts may
-    /// already be reset.
+    /// Returns an error if the limiter has no such key, or if the store fails. Some counts may then already be reset.
     pub async fn reset(&self) -> Result<(), LimiterError> {
         self.check_names()?;
         for set in self.limiter.policies.all_sets() {
@@ -379,7 +372,7 @@ impl Caller {
         list.map_or(Access::default(), |(list, key)| list.access_of_key(key))
     }
 
-    /// Returns `true` if no policy counts the caller's work, because of the access list or the kill switch.
+    /// The access list or the kill switch exempts the caller from all policies.
     pub(super) fn is_exempt(&self) -> bool {
         self.access() == Access::Allow || !self.limiter.policies.active().is_on()
     }
@@ -456,7 +449,7 @@ impl Caller {
     }
 }
 
-/// Only units that a policy counts are added, because a plan has room for three.
+/// Only units that a policy counts, because a plan has room for three.
 pub(super) fn with_units(plan: Plan, units: &[(String, u64)]) -> Plan {
     let counted: SmallVec<[UnitName; MAX_UNITS]> = plan.policies().filter_map(custom_unit).collect();
     counted.into_iter().fold(plan, |plan, unit| {

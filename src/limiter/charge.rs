@@ -13,8 +13,6 @@ use crate::{
     telemetry::HeldSlots,
 };
 
-/// An admitted request in progress.
-///
 /// The future, the response body, the request body and an upgraded connection each hold a clone of the `Arc`. The
 /// charge is settled once, when the last clone is dropped.
 pub(crate) struct OpenCharge {
@@ -25,19 +23,19 @@ pub(crate) struct OpenCharge {
 
 struct State {
     decision: Decision,
-    /// The actual costs until now, which may differ from the charged costs.
+    /// Until now; may differ from the charged costs.
     actual: Costs,
     usage: Usage,
-    /// The actual cost in requests, until it is settled. Settled only once: a store caps late charges, so the applied
-    /// amount is unknown, and a second settlement would not know how much to refund.
+    /// In requests, until it is settled. Settled only once: a store caps late charges, so the applied amount is
+    /// unknown, and a second settlement would not know how much to refund.
     cost: Option<u64>,
     is_settled: bool,
     progress: Progress,
-    /// Set if a `RequestContentLayer` counts the bytes of the request.
+    /// A `RequestContentLayer` counts the bytes of the request.
     has_reader: bool,
     /// False for `HEAD`.
     has_response_content: bool,
-    /// Set if the response has ended without being dropped early.
+    /// Not set if the response was dropped early.
     has_ended: bool,
 }
 
@@ -82,7 +80,7 @@ impl OpenCharge {
         self.state.lock().progress = Progress::PassedOn;
     }
 
-    /// Returns `true` if the charge holds slots, and no handler holds a permit, so that the response releases them.
+    /// No handler holds a permit, so the response releases the slots.
     pub(crate) fn holds_slots_alone(self: &Arc<Self>) -> bool {
         self.slots.is_some() && Arc::strong_count(self) == 1
     }
@@ -91,7 +89,6 @@ impl OpenCharge {
         self.state.lock().progress = Progress::Unserved;
     }
 
-    /// An inner layer has rejected the request.
     pub(crate) fn rejected(&self) {
         self.state.lock().usage.waive_estimates();
     }
@@ -100,7 +97,7 @@ impl OpenCharge {
         self.state.lock().has_ended = true;
     }
 
-    /// Applied when the response begins, or, if set later, when the response ends.
+    /// Applied when the response begins, or, if set later, when it ends.
     pub(super) fn cost(&self, requests: u64) {
         let mut state = self.state.lock();
         if !state.is_settled {
@@ -114,8 +111,8 @@ impl OpenCharge {
         self.rejected();
     }
 
-    /// Called when the response begins, before it is sent. Charges the cost and the announced length; for a long
-    /// response, only the first instalment. Returns the charged costs.
+    /// Called before the response is sent. Charges the cost and the announced length; for a long response, only the
+    /// first instalment. Returns the charged costs.
     pub(crate) fn announce(&self, requests: Option<u64>, length: Option<u64>) -> Costs {
         let mut state = self.state.lock();
         let charged = state.decision.charged();
@@ -150,7 +147,7 @@ impl OpenCharge {
         true
     }
 
-    /// From now on, request bytes are counted as they arrive, replacing the announced length.
+    /// From now on, request bytes are counted as they arrive.
     pub(crate) fn count_request_bytes(&self) {
         let mut state = self.state.lock();
         state.has_reader = true;
@@ -165,7 +162,7 @@ impl OpenCharge {
         self.transferred(bytes, |costs| &mut costs.response_bytes);
     }
 
-    /// Charges transferred bytes in instalments.
+    /// In instalments.
     fn transferred(&self, bytes: usize, of: impl Fn(&mut Costs) -> &mut u64) {
         let mut state = self.state.lock();
         let transferred = of(&mut state.actual);

@@ -17,7 +17,7 @@ use crate::{
 /// The treatment of requests without a key, or without a [named key](crate::RateLimitLayerBuilder::named_key).
 ///
 /// Clients may be able to send requests without a key: see [`trusted_proxies`](crate::key::ClientIp::trusted_proxies).
-/// Only [`Allow`](Self::Allow) lets such requests bypass the limits.
+/// Only [`Allow`](Self::Allow) lets them bypass the limits.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, key};
@@ -37,13 +37,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissingKey {
-    /// Does not count the request against policies that use the missing key. Policies that use another key still apply.
+    /// Does not count the request against policies that use the missing key. Other policies still apply.
     Allow,
     /// Rejects the request with status 403.
     Reject,
-    /// Counts all such requests in one shared partition. The default.
-    ///
-    /// Clients that send requests without a key can exhaust this partition, but not the quota of a caller with a key.
+    /// Counts all such requests in one shared partition, which clients can exhaust. The default.
     #[default]
     Share,
 }
@@ -109,12 +107,11 @@ pub(crate) struct Keys {
     seen: SeenKinds,
 }
 
-/// The scope of the main key or of a named key. Equal values in different scopes are different callers.
+/// Equal values in different scopes are different callers.
 struct KeyScope {
     scope: Scope,
     /// The beginning of readable keys, if they are enabled.
     readable: Option<String>,
-    /// The partition of callers without this key.
     shared: PartitionId,
 }
 
@@ -127,7 +124,7 @@ impl KeyScope {
         }
     }
 
-    /// `scope:api/kind:value`, or `None` if keys are not readable or the text is too long.
+    /// `None` if keys are not readable or the text is too long.
     fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
         const MAX_LENGTH: usize = 200;
 
@@ -142,7 +139,7 @@ impl KeyScope {
 struct SeenKinds {
     of_requests: Mutex<Vec<String>>,
     requests: AtomicU32,
-    /// Number of calls of `Limiter::caller`.
+    /// Calls of `Limiter::caller`.
     given: AtomicU32,
 }
 
@@ -163,7 +160,7 @@ impl SeenKinds {
         }
     }
 
-    /// The kind of `key`, if no request had a key of this kind.
+    /// `None` if a request had a key of this kind.
     fn other(&self, key: &PartitionKey) -> Option<String> {
         if self.requests.load(Ordering::Relaxed) < Self::REQUESTS || self.given.load(Ordering::Relaxed) >= Self::GIVEN {
             return None;
@@ -183,12 +180,11 @@ pub(crate) type Attributed = Result<Option<Holder>, Outcome>;
 #[derive(Clone)]
 pub(crate) struct Holder {
     pub(crate) partition: PartitionId,
-    /// Readable text that replaces the digest in Redis keys, if enabled.
+    /// Replaces the digest in Redis keys, if enabled.
     pub(crate) label: Option<Arc<str>>,
 }
 
 impl Holder {
-    /// Adds `policies` for this holder to the plan.
     #[inline]
     pub(super) fn extend(&self, plan: Option<Plan>, policies: &PolicySet, cost: u64) -> Plan {
         let (policies, partition) = (policies.clone(), self.partition);
@@ -204,7 +200,7 @@ impl Holder {
 }
 
 impl Keys {
-    /// Identifies the scope and the digest key: limiters with another scope or digest key have another partition.
+    /// Limiters with another scope or digest key have another partition.
     pub(crate) fn own_partition(&self) -> PartitionId {
         self.main.shared
     }
@@ -213,7 +209,6 @@ impl Keys {
         self.seen.note(key);
     }
 
-    /// The holder of a main key that was passed to `Limiter::caller`.
     pub(super) fn given(&self, key: &PartitionKey, log: &LayerTelemetry) -> Holder {
         if let Some(kind) = self.seen.other(key) {
             log.key_of_another_kind(&self.scope_name, &kind);
@@ -221,13 +216,13 @@ impl Keys {
         self.holder(None, key)
     }
 
-    /// Applies `MissingKey` to the main key, or to the named key at this position.
+    /// `named` is the position of a named key; `None` for the main key.
     pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         log.no_key(&self.scope_name);
         self.without(named)
     }
 
-    /// Like `missing`, but emits no event and updates no metric.
+    /// Like `missing`, without telemetry.
     pub(crate) fn without(&self, named: Option<usize>) -> Attributed {
         match self.missing_key {
             MissingKey::Allow => Ok(None),
@@ -254,7 +249,7 @@ impl Keys {
         named.map_or(&self.main, |index| &self.named[index])
     }
 
-    /// The partition in which a message is recorded, to detect duplicates. Messages of different kinds are independent.
+    /// The partition in which a message is recorded. Messages of different kinds are independent.
     pub(super) fn message<'a>(
         &self,
         holders: impl Iterator<Item = &'a Holder>,

@@ -16,12 +16,12 @@ use crate::{
 
 /// Admitted work that holds its slots and whose cost can still be corrected.
 ///
-/// Returned by [`Caller::hold`](crate::Caller::hold). The handler of a limited request gets its permit from a
-/// [`WeakPermit`]. Permits can be sent to other tasks, and kept in a connection or a job.
+/// Returned by [`Caller::hold`](crate::Caller::hold); handlers of limited requests get it from a [`WeakPermit`].
+/// Permits can be kept in other tasks, connections and jobs.
 ///
-/// When the last permit is dropped, its slots are released, and reported amounts of custom units replace their
-/// estimates; the other charges remain. For a request, the response must have ended too. Settlements run in the
-/// background: call [`Limiter::flush`](crate::Limiter::flush) before the process exits.
+/// When the last permit is dropped, and the response of a request has ended, the slots are released, and reported
+/// amounts of custom units replace their estimates; the other charges remain. Settlements run in the background: call
+/// [`Limiter::flush`](crate::Limiter::flush) before the process exits.
 ///
 /// ```
 /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -47,7 +47,7 @@ use crate::{
 /// ```
 #[must_use = "dropping the permit releases its slots"]
 pub struct Permit {
-    /// Empty for uncounted work. Contains several charges if a request has passed several layers.
+    /// Empty for uncounted work. Several if a request has passed several layers.
     charges: SmallVec<[Arc<OpenCharge>; 1]>,
     decision: Decision,
     /// Dropping the permit ends the work.
@@ -63,9 +63,7 @@ impl Permit {
         }
     }
 
-    /// Returns the decision that admitted the work.
-    ///
-    /// With several layers, this is the decision of the innermost one.
+    /// Returns the decision that admitted the work, with several layers that of the innermost one.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
@@ -81,18 +79,16 @@ impl Permit {
         self.report(unit, Report::More(amount))
     }
 
-    /// Sets the current total usage of a custom unit. Totals never decrease.
-    ///
-    /// Returns `false` if the call has no effect, like [`add`](Self::add).
+    /// Sets the current total usage of a custom unit. Totals never decrease. Returns `false` like [`add`](Self::add).
     pub fn set(&self, unit: &str, total: u64) -> bool {
         self.report(unit, Report::Total(total))
     }
 
     /// Sets the final usage of a custom unit, even if the response body is dropped early.
     ///
-    /// Settles the difference from the estimate at once. If the response has not begun, its fields show the result. If
-    /// a larger amount was reported earlier, the larger amount applies. Later calls of `add` still add to the usage.
-    /// Returns `false` if the call has no effect, like [`add`](Self::add).
+    /// Settles the difference from the estimate at once; if the response has not begun, its fields show the result. If
+    /// a larger amount was reported earlier, that applies. Later calls of `add` still add to the usage. Returns `false`
+    /// like [`add`](Self::add).
     pub fn finish(&self, unit: &str, total: u64) -> bool {
         self.report(unit, Report::Final(total))
     }
@@ -103,14 +99,11 @@ impl Permit {
         charges.fold(false, |is_heard, charge| charge.used(unit, report) | is_heard)
     }
 
-    /// Corrects the charge to the actual cost in requests.
+    /// Corrects the charge to the actual cost in requests. A higher cost can overdraw a policy by at most its capacity.
     ///
-    /// A higher cost can overdraw a policy by at most its capacity. If the permit is for work other than a request,
-    /// this call also ends the work.
-    ///
-    /// The charge of a request is corrected once. If a cost is known when the response begins, the correction takes
-    /// place then: to the [actual cost](crate::ActualCost) of the response, or else to the cost of the last `settle`.
-    /// Otherwise, the charge is corrected at the end of the response, to the cost of the last `settle`.
+    /// For work other than a request, this ends the work. The charge of a request is corrected once: when the response
+    /// begins, to its [actual cost](crate::ActualCost) or else the last `settle`; if neither is known then, at its end,
+    /// to the last `settle`.
     pub fn settle(self, cost: u64) {
         for charge in &self.charges {
             charge.cost(cost);
@@ -119,9 +112,9 @@ impl Permit {
 
     /// Refunds the charge of work that was not done, and ends the work.
     ///
-    /// Reported custom units remain charged. For a request, this has the effect of [`settle(0)`](Self::settle), and
-    /// also refunds the estimates of custom units for which no usage was reported. Transferred bytes remain charged,
-    /// and a position in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) is not released.
+    /// Reported custom units remain charged. For a request, this equals [`settle(0)`](Self::settle), but also refunds
+    /// the estimates of custom units for which no usage was reported. Transferred bytes remain charged, and a position
+    /// in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) is not released.
     pub fn refund(self) {
         for charge in &self.charges {
             match self.is_whole {
@@ -151,9 +144,9 @@ impl fmt::Debug for Permit {
 /// A handle to the permit of a request, stored in its extensions without keeping the request open.
 ///
 /// Handlers [upgrade](Self::upgrade) it to report the usage of custom units, or to keep a slot beyond the response.
-/// Layers insert a `WeakPermit` if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a
-/// [custom unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. If a request
-/// passes several layers, the permit covers the charges of all of them.
+/// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a [custom
+/// unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. If a request passes
+/// several layers, the permit covers the charges of all.
 ///
 /// With the feature `axum`, `WeakPermit` is also an extractor. If the request is not limited, or not counted because
 /// the store is unavailable, handlers get the default value, which belongs to no request.
@@ -214,28 +207,23 @@ impl fmt::Debug for Permit {
 /// - **An inner layer rejects the request**: estimates of units without a report are refunded before the response
 ///   begins.
 ///
-/// Other instances see a refund within a second; see [`rejection_cache`](crate::LimiterBuilder::rejection_cache).
-///
 /// # When slots are released
 ///
-/// By default, a slot is released when the response has ended. If a [`RequestContentLayer`](crate::RequestContentLayer)
-/// counts the request body, the body must have ended, too. After status 101 or `CONNECT`, the response ends at once,
-/// while the connection continues: keep the permit in the task that serves the connection.
+/// When the response has ended, and the request body if a [`RequestContentLayer`](crate::RequestContentLayer) counts
+/// it. After status 101 or `CONNECT`, the response ends at once, while the connection continues: keep the permit in the
+/// task that serves the connection.
 #[derive(Clone, Default)]
 pub struct WeakPermit(SmallVec<[Weak<OpenCharge>; 1]>);
 
 impl WeakPermit {
-    /// Drops finished permits, so that a request that loops through the same layers does not accumulate them.
+    /// Without finished permits, so that a request that loops through the same layers does not accumulate them.
     pub(crate) fn new(charge: &Arc<OpenCharge>, outer: Option<Self>) -> Self {
         let outer = outer.into_iter().flat_map(|outer| outer.0);
         let open = outer.filter(|outer| outer.strong_count() > 0);
         Self(open.chain([Arc::downgrade(charge)]).collect())
     }
 
-    /// Returns the permit, or `None` if the request has ended or is not counted.
-    ///
-    /// Call this in the handler. For example, a job that continues after its response keeps the permit, and with it the
-    /// slot of a [concurrency limit](crate::QuotaPolicy::concurrent), until it ends.
+    /// Returns the permit, or `None` if the request has ended or is not counted. Call this in the handler.
     #[must_use = "the slot is released when the permit is dropped"]
     pub fn upgrade(&self) -> Option<Permit> {
         let charges: SmallVec<[_; 1]> = self.0.iter().filter_map(Weak::upgrade).collect();
@@ -250,8 +238,7 @@ impl WeakPermit {
 /// Requests a [`WeakPermit`]: layers insert one into each counted request with this extension.
 ///
 /// Use this if a handler refunds the charge when there was nothing to do, or reads the [decision](Permit::decision).
-/// Insert `WithPermit` in an outer layer or service, which runs before the rate limit layer. Requests that are not
-/// counted get no permit.
+/// Insert it in a layer outside the rate limit layer.
 ///
 /// ```
 /// use std::convert::Infallible;

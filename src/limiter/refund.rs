@@ -33,10 +33,9 @@ pub struct Refund {
 }
 
 impl Refund {
-    /// Creates a refund of `units` to the policies that count requests, charged at `charged`.
+    /// Creates a refund of `units` to the policies that count requests.
     ///
-    /// [`Decision::decided_at`](crate::Decision::decided_at) is the time of a charge. For windows that have ended since
-    /// the charge, see [`Settlement::refund`].
+    /// [`Settlement::refund`] describes refunds to windows that have ended since `charged`.
     pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
             message: Message::new(units),
@@ -44,27 +43,25 @@ impl Refund {
         }
     }
 
-    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units.
+    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units. To refund only this, create
+    /// the refund with 0 units.
     ///
-    /// Units that no policy of the caller counts are ignored. To refund only a custom unit, create the refund with 0
-    /// units.
+    /// Units that no policy of the caller counts are ignored.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.message.add(unit.into(), amount);
         self
     }
 
-    /// Sets the ID of the message that causes the refund, to detect duplicates.
+    /// Sets the ID of the message that causes the refund, to detect duplicates. Any text is valid. IDs of different
+    /// callers or keys are independent.
     ///
-    /// Without an ID, a repeated refund is applied again: the caller gets the units twice, up to a full quota. Any text
-    /// is valid. IDs of different callers or keys are independent.
+    /// Without an ID, a repeated refund is applied again, up to a full quota. The store keeps the ID in a separate
+    /// partition, for the longest window of the policies. Units that were charged longer ago are not refunded, except
+    /// with [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
     ///
-    /// The store keeps the ID in a separate partition, for the length of the longest window of the policies. Units that
-    /// were charged longer ago are not refunded, except with [`ChargeTime::Now`]. A full
-    /// [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
-    ///
-    /// Recording the ID and refunding the units are separate steps. If the process exits or the store fails between
-    /// them, the units are lost, and the redelivered message returns [`RefundOutcome::Duplicate`].
+    /// The ID is recorded before the units are refunded. If the process exits or the store fails in between, the units
+    /// are lost, and the redelivered message returns [`RefundOutcome::Duplicate`].
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.message.set_id(id.into());
@@ -80,8 +77,7 @@ pub enum RefundOutcome {
     Refunded,
     /// A refund with this ID was already applied. Nothing has changed.
     Duplicate,
-    /// There was nothing to refund: for this caller, key and tier, no policy counts these units except leaky buckets,
-    /// to which refunds do not apply.
+    /// For this caller, key and tier, no policy counts these units except leaky buckets, to which refunds do not apply.
     NotApplicable,
 }
 
@@ -96,21 +92,17 @@ impl RefundOutcome {
 }
 
 impl Caller {
-    /// Refunds units that another process or an earlier request has charged.
+    /// Refunds units that another process or an earlier request has charged; [`Refund`] has an example.
     ///
-    /// Use this if a job fails minutes after its request; [`Refund`] has an example. During the request,
-    /// [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that [`peek`](Self::peek)
-    /// reads. A refund never raises a policy above its quota, and does not change windows that have ended: see
-    /// [`Settlement::refund`].
-    ///
-    /// This instance sees the refunded units at once, and others [within a
+    /// During the request, [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that
+    /// [`peek`](Self::peek) reads, as described at [`Settlement::refund`]. Other instances see them [within a
     /// second](crate::LimiterBuilder::rejection_cache). Charges to the [fallback](crate::LimiterBuilder::fallback)
     /// store are not refunded.
     ///
     /// # Errors
     ///
-    /// Returns an error if the limiter has no such key or tier, or if the store fails. After a store failure, it is
-    /// unknown whether the units were refunded.
+    /// Returns an error if the limiter has no such key or tier, or if the store fails: it is then unknown whether the
+    /// units were refunded.
     pub async fn refund(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
         let outcome = self.refund_once(refund).await?;
         self.limiter.log.refunded(self.limiter.scope(), outcome.name());

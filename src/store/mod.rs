@@ -22,19 +22,18 @@ use crate::{
     error::StoreError,
 };
 
-/// A quota store, which decides each [`Plan`] atomically: it charges all policies or none.
+/// A quota store, which charges all policies of a [`Plan`] or none, atomically except across [several
+/// servers](Plan::and).
 ///
-/// The crate provides [`MemoryStore`](crate::MemoryStore) for one process and `RedisStore` for many. Implement the
-/// trait to wrap another store, for example to count calls or to inject faults. For another database, implement it with
-/// a [`Ledger`](crate::ledger::Ledger), as the example of [`ledger`](crate::ledger) does, and test it with
-/// `test_util::check_store`.
+/// Implement the trait to wrap another store, for example to count calls or to inject faults. For another database,
+/// implement it with a [`Ledger`](crate::ledger::Ledger), as the example of [`ledger`](crate::ledger) does, and test it
+/// with `test_util::check_store`.
 ///
-/// `acquire`, `settle` and `reset` are required. A store that wraps another or uses several servers should also
-/// implement [`traits`](Self::traits), [`silence`](Self::silence), [`flush`](Self::flush) and [`ready`](Self::ready).
+/// A store that wraps another, or that uses several servers, should also implement [`traits`](Self::traits),
+/// [`silence`](Self::silence), [`flush`](Self::flush) and [`ready`](Self::ready).
 ///
-/// An error is not a rejection: the store has made no decision, and the layer applies its
-/// [`FailureMode`](crate::FailureMode). Stores need no timeouts, because the layer drops calls that exceed its
-/// deadline.
+/// After an error, the store has made no decision, and the layer applies its [`FailureMode`](crate::FailureMode).
+/// Stores need no timeouts, because the layer drops calls that exceed its deadline.
 ///
 /// ```
 /// use tower_quota::{Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement};
@@ -77,23 +76,20 @@ use crate::{
 /// # Ok(()) });
 /// ```
 pub trait Store: fmt::Debug + Send + Sync + 'static {
-    /// Decides the plan, and charges it if it is allowed.
-    ///
-    /// To decide a plan in a program, call [`decide`](Self::decide).
+    /// Decides the plan, and charges it if it is allowed. Programs call [`decide`](Self::decide).
     ///
     /// Implementations must not decide before the future is first polled, unless they return a completed future: the
     /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is measured from that poll.
     ///
-    /// If the future is dropped before it completes, the charge may or may not have been made, and the call is never
-    /// retried. The layer drops the future when its deadline expires. If a request is cancelled, a task completes the
-    /// call instead, and the charge is [not refunded](crate::ResponseFuture).
+    /// If the future is dropped before it completes, as when the layer's deadline expires, the charge may or may not
+    /// have been made, and the call is never retried. If a request is cancelled, a task completes the call instead, and
+    /// the charge is [not refunded](crate::ResponseFuture).
     #[must_use = "a plan is decided when the future is polled"]
     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement>;
 
     /// Like [`acquire`](Self::acquire), but returns the decision that follows from the [`Measurement`].
     ///
-    /// Use this to limit work other than requests. Without a layer, there is no deadline and no circuit breaker: the
-    /// caller must handle errors and calls that never complete.
+    /// Without a layer, there is no deadline and no circuit breaker: handle errors and calls that never complete.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -119,28 +115,25 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         self.acquire(plan).map(Measurement::decide)
     }
 
-    /// Changes the charges of an earlier decision of this store, or releases its slots.
+    /// Changes the charges of an earlier decision of this store, or releases its slots. [`Settlement`] has an example.
     ///
     /// Called from `Drop`: implementations must not block, and must complete even if the future is never polled. The
     /// future completes when the change was applied or failed. A failed change is not retried: charges remain, and
-    /// slots are released when their lease expires. See [`Settlement`] for an example.
+    /// slots are released when their lease expires.
     ///
-    /// The change takes effect as of the call, and before every later [`acquire`](Self::acquire) or
-    /// [`reset`](Self::reset) of the same partition on this store or its clones, so that a client's next request sees
-    /// it. Decisions may wait for settlements.
-    ///
-    /// Layers may reject from their [cache](crate::LimiterBuilder::rejection_cache) for up to a second, unless they
-    /// settle the charge themselves, as with [`ActualCost`](crate::ActualCost).
+    /// The change takes effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
+    /// partition on this store or its clones, so that a client's next request sees it. Decisions may wait for
+    /// settlements.
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
     /// Resets the plan's partitions to their full quota, for example for support staff.
     ///
-    /// Slots of requests in progress stay acquired. A [sliding window log](crate::Algorithm::SlidingWindowLog) is reset
-    /// only if the plan contains its policy, because in Redis each log has its own key. The counts of all other
-    /// algorithms are reset, including policies that the plan does not contain. The cost of the plan is ignored.
+    /// Slots of requests in progress stay acquired. All counts are reset, even of policies that the plan does not
+    /// contain, except [sliding window logs](crate::Algorithm::SlidingWindowLog) whose policy it does not contain,
+    /// because in Redis each log has its own key. The cost of the plan is ignored.
     ///
-    /// Layers may continue to reject from their [rejection cache](crate::LimiterBuilder::rejection_cache).
-    /// [`Caller::reset`](crate::Caller::reset) clears the cached rejections, too.
+    /// [`Caller::reset`](crate::Caller::reset) also clears the [cached
+    /// rejections](crate::LimiterBuilder::rejection_cache).
     ///
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -167,7 +160,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides a plan without charging it.
     ///
     /// The decision shows whether and [when](Decision::availability) the plan would be admitted, and the remaining
-    /// units, which do not depend on the cost of the plan. Nothing is reserved, and the decision cannot be settled.
+    /// units, which do not depend on its cost. Nothing is reserved, and the decision cannot be settled.
     ///
     /// ```
     /// use tower_quota::{Algorithm, Availability, MemoryStore, Outcome, PartitionKey};
@@ -201,13 +194,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     }
 
     /// Reads the replies that have arrived, and returns for how long a server with unanswered calls has been silent.
-    /// Returns `None` if this is unknown.
+    /// `None`, the default, means unknown.
     ///
     /// The layer calls this when the deadline of a decision expires. If the silence is shorter than the deadline, the
-    /// server replies to others, so the machine or the server is overloaded, and the decision waits longer: see
-    /// [`deadline`](crate::LimiterBuilder::deadline). Otherwise, the decision fails.
-    ///
-    /// A store that wraps another forwards the call. Default: `None`.
+    /// server replies to others, and the decision [waits longer](crate::LimiterBuilder::deadline). Otherwise, it fails.
     fn silence(&self) -> StoreFuture<Option<Duration>> {
         StoreFuture::ready(Ok(None))
     }
@@ -221,28 +211,24 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns properties that layers and limiters read once, when they are built.
-    ///
-    /// A store that wraps another returns the properties of the inner store, modified if necessary. Default:
-    /// [`StoreTraits::default`].
+    /// Returns properties that layers and limiters read once, when they are built. Default: [`StoreTraits::default`].
     fn traits(&self) -> StoreTraits {
         StoreTraits::default()
     }
 
     /// Waits for pending [settlements](Self::settle), for up to `timeout`. Call this before the process exits.
     ///
-    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also refunds the units that the layer has
-    /// prefetched. Settlements made during the call are awaited, too. The store remains usable, and the call can be
-    /// repeated. A `timeout` of zero only checks for pending settlements.
+    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also refunds prefetched units. Settlements
+    /// made during the call are awaited, too. The store remains usable. A `timeout` of zero only checks for pending
+    /// settlements.
     ///
-    /// Default: completes immediately, which is correct if `settle` takes effect before it returns. A store that wraps
-    /// another forwards the call.
+    /// Default: completes immediately, which is correct if `settle` takes effect before it returns.
     ///
     /// # Errors
     ///
     /// Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if settlements are still pending after `timeout`, and
-    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush that did not
-    /// time out. The message contains both numbers. Without a Tokio runtime, the call does not wait.
+    /// [`Unavailable`](crate::StoreErrorKind::Unavailable) if settlements failed since the last flush that did not time
+    /// out. The message contains both numbers. Without a Tokio runtime, the call does not wait.
     #[must_use = "a store is flushed when the future is polled"]
     fn flush(&self, timeout: Duration) -> StoreFuture<()> {
         let _ = timeout;
@@ -251,10 +237,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Checks within `timeout` that the store can decide. Call this when the process starts.
     ///
-    /// The report contains warnings about server settings that may later weaken limits. Behind a limiter, call
-    /// [`Limiter::ready`](crate::Limiter::ready), whose documentation lists the checks of a Redis server.
-    ///
-    /// Default: completes immediately, without warnings. A store that wraps another forwards the call.
+    /// Warnings of the report are about server settings that may later weaken limits. Behind a limiter, call
+    /// [`Limiter::ready`](crate::Limiter::ready), which lists the checks of a Redis server. Default: completes
+    /// immediately, without warnings.
     ///
     /// # Errors
     ///

@@ -7,9 +7,9 @@ use super::{
 
 /// An origin's challenge: `TokenChallenge` of RFC 9577, section 2.1.
 ///
-/// Challenges of [`Profile::P256`] have an additional field, the credential context. Use this type to implement an
-/// origin or a client. The challenge determines the scope of the limit: tokens of one credential count together if they
-/// respond to equal challenges.
+/// For an origin or a client. The challenge determines the scope of the limit: tokens of one credential count together
+/// if they respond to equal challenges. Challenges of [`Profile::P256`] have an additional field, the credential
+/// context.
 ///
 /// Challenges of other token types can also be parsed. Names are checked only for characters of a host and port.
 ///
@@ -41,9 +41,7 @@ pub struct TokenChallenge {
 }
 
 impl TokenChallenge {
-    /// The maximum length of a challenge in bytes.
-    ///
-    /// RFC 9577 allows longer structures, but they would not fit into a header field.
+    /// The maximum length of a challenge in bytes, less than in RFC 9577, so that it fits into a header field.
     pub const MAX_LENGTH: usize = 8 * 1024;
 
     const ISSUER_NAME: &str = "issuer_name";
@@ -90,8 +88,7 @@ impl TokenChallenge {
     /// Sets the redemption context, which separates one quota of a credential from the next, for example per time
     /// window.
     ///
-    /// A different context for each request disables the limit. A different context for each client lets the origin
-    /// track that client.
+    /// A different context for each request disables the limit; one for each client lets the origin track that client.
     #[must_use]
     pub fn with_redemption_context(self, context: [u8; 32]) -> Self {
         Self {
@@ -100,9 +97,8 @@ impl TokenChallenge {
         }
     }
 
-    /// Sets the credential context for which credentials must be issued, for example an epoch of the issuer.
-    ///
-    /// Has no effect on challenges of [`Profile::P384`], which lack this field.
+    /// Sets the credential context for which credentials must be issued, for example an epoch of the issuer. No effect
+    /// on challenges of [`Profile::P384`].
     #[must_use]
     pub fn with_credential_context(self, context: [u8; 32]) -> Self {
         Self {
@@ -111,7 +107,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Changes the profile of the tokens. Removes the credential context if `profile` does not support one.
+    /// Changes the profile of the tokens. For [`Profile::P384`], removes the credential context.
     ///
     /// ```
     /// use arc_credentials::{Profile, TokenChallenge};
@@ -174,8 +170,6 @@ impl TokenChallenge {
 
     /// Returns the request context of a credential of this key: see the drafts, "Client-to-Issuer Request".
     ///
-    /// Fields are length-prefixed for [`Profile::P256`], but not for other token types.
-    ///
     /// ```
     /// use arc_credentials::{KeyId, Profile, TokenChallenge};
     ///
@@ -215,7 +209,7 @@ impl TokenChallenge {
         bytes
     }
 
-    /// Returns `true` if the challenge lists `origin` or lists no origins. Ignores case.
+    /// Returns `true` if the challenge lists `origin`, ignoring case, or no origins.
     pub fn is_for(&self, origin: &str) -> bool {
         self.origin_info.is_empty() || self.origins().any(|name| name.eq_ignore_ascii_case(origin))
     }
@@ -240,12 +234,12 @@ impl TokenChallenge {
         self.origin_info.split(',').filter(|name| !name.is_empty())
     }
 
-    /// Returns the redemption context, which separates one quota of a credential from the next.
+    /// Returns the redemption context.
     pub fn redemption_context(&self) -> Option<&[u8; 32]> {
         self.redemption_context.as_ref()
     }
 
-    /// Returns the credential context, for which credentials must be issued.
+    /// Returns the credential context.
     pub fn credential_context(&self) -> Option<&[u8; 32]> {
         self.credential_context.as_ref()
     }
@@ -261,7 +255,7 @@ fn put_context(bytes: &mut Vec<u8>, context: Option<[u8; 32]>) {
     bytes.extend_from_slice(context);
 }
 
-/// Accepts a host with an optional port.
+/// Accepts an optional port.
 fn name<'a>(part: &'static str, name: &'a str) -> Result<&'a str, MessageError> {
     let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     match name.len() {

@@ -19,13 +19,13 @@ use super::{
 
 /// A credential: the secret from which a client creates its tokens.
 ///
-/// Use this if the client layer of `tower-quota-anonymous` does not meet your needs. A credential does not track used
-/// nonces: use one [`UsedNonces`](super::UsedNonces) for each presentation context. **Using a nonce twice in one
-/// context produces two equal tags**, and the origin rejects the second. The secrets are zeroed on drop.
+/// For clients other than the client layer of `tower-quota-anonymous`. A credential does not track used nonces: use one
+/// [`UsedNonces`](super::UsedNonces) for each presentation context. **Using a nonce twice in one context produces two
+/// equal tags**, and the origin rejects the second. The secrets are zeroed on drop.
 pub struct Credential(pub(super) OfSuite<Box<Held<NistP384>>, Box<Held<NistP256>>>);
 
 impl Credential {
-    /// Deserializes a credential serialized by [`to_bytes`](Self::to_bytes).
+    /// Deserializes a credential of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     ///
@@ -40,10 +40,8 @@ impl Credential {
         held.map(Self).ok_or(CredentialError::Malformed)
     }
 
-    /// Serializes the credential for storage.
-    ///
-    /// The format is specific to this crate: the values m1, U, U' and X1 of the drafts. The bytes are as secret as the
-    /// credential, and are zeroed on drop.
+    /// Serializes the credential for storage, in a format of this crate: the values m1, U, U' and X1 of the drafts. The
+    /// bytes are as secret as the credential, and are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         with_suite!(&self.0, held => held.to_bytes())
     }
@@ -119,7 +117,7 @@ pub(super) struct Held<S: Suite> {
 }
 
 impl<S: Suite> Held<S> {
-    /// Returns `None` if U' is the identity, which allows no presentations.
+    /// `None` if U' is the identity, which allows no presentations.
     pub(super) fn new(
         m1: Zeroizing<S::Scalar>,
         u: S::Element,
@@ -137,8 +135,8 @@ impl<S: Suite> Held<S> {
         Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    /// Returns `None` if a random scalar makes an element the identity, or for the one nonce that this credential
-    /// cannot use. The probability of each is one divided by the order of the group.
+    /// `None` if a random scalar makes an element the identity, or for the one nonce that this credential cannot use.
+    /// The probability of each is one divided by the order of the group.
     pub(super) fn presentation<T: Transcript<S>>(
         &self,
         presentation_context: &[u8],

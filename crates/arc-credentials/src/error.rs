@@ -20,8 +20,6 @@ impl Error for RandomnessError {}
 
 /// An error of keys, credentials, responses and presentations. Errors never contain the invalid bytes.
 ///
-/// Each function documents the variants that it returns.
-///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile};
 ///
@@ -37,7 +35,7 @@ impl Error for RandomnessError {}
 pub enum CredentialError {
     /// The length does not match the profile.
     Length {
-        /// The length in bytes required by the profile.
+        /// The length required by the profile, in bytes.
         expected: usize,
         /// The actual length in bytes.
         actual: usize,
@@ -46,7 +44,7 @@ pub enum CredentialError {
     Malformed,
     /// The bytes are not a request, or its proof does not verify. Over HTTP, this is status 422.
     InvalidRequest,
-    /// All nonces below the limit have been used in this context. No presentations are possible until the next context.
+    /// All nonces below the limit have been used in this context. Wait for the next context.
     LimitReached,
     /// The nonce is not below the limit. Each credential also has one unusable nonce, which is below 2³² with a
     /// probability of 2⁻²²⁴.
@@ -89,8 +87,7 @@ impl Error for CredentialError {}
 
 /// The error of a presentation or response that does not verify.
 ///
-/// The error does not reveal which part is wrong (the length, a point, the context, the nonce or the proof), because
-/// only a forger would benefit.
+/// The wrong part is not named, because only a forger would benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationError;
 

@@ -46,7 +46,7 @@ static RESPONSE: Relation = Relation {
 
 /// A client's request for one credential, with its secrets.
 ///
-/// Use this if the client layer of `tower-quota-anonymous` does not meet your needs.
+/// For clients other than the client layer of `tower-quota-anonymous`.
 ///
 /// ```
 /// use arc_credentials::{CredentialRequest, IssuerKey, Profile};
@@ -67,7 +67,6 @@ static RESPONSE: Relation = Relation {
 /// # }
 /// ```
 pub struct CredentialRequest {
-    /// The token type and the truncated key ID.
     head: [u8; 3],
     pending: OfSuite<Box<Pending<NistP384>>, Box<Pending<NistP256>>>,
 }
@@ -75,8 +74,7 @@ pub struct CredentialRequest {
 impl CredentialRequest {
     /// Creates a request with random secrets.
     ///
-    /// The credential is bound to `request_context`, which the origin must pass to
-    /// [`verify`](super::IssuerKey::verify).
+    /// The origin must pass the same `request_context` to [`verify`](super::IssuerKey::verify).
     ///
     /// # Errors
     ///
@@ -92,14 +90,13 @@ impl CredentialRequest {
         })
     }
 
-    /// Returns the serialized request of [`request_len`](super::Profile::request_len) bytes.
+    /// Returns the request, of [`request_len`](super::Profile::request_len) bytes.
     pub fn as_bytes(&self) -> &[u8] {
         with_suite!(&self.pending, pending => &pending.request)
     }
 
-    /// Returns the message to send over HTTP: `TokenRequest` of the drafts.
-    ///
-    /// The message consists of the token type, the last byte of the key ID, and the request.
+    /// Returns the message to send over HTTP, `TokenRequest` of the drafts: the token type, the last byte of the key
+    /// ID, and the request.
     pub fn to_message(&self) -> Vec<u8> {
         [&self.head, self.as_bytes()].concat()
     }
@@ -128,7 +125,6 @@ impl fmt::Debug for CredentialRequest {
     }
 }
 
-/// A request, its secrets, and the elements of the response's proof.
 pub(super) struct Pending<S: Suite> {
     pub(super) request: Vec<u8>,
     public: [S::Element; 3],
@@ -149,7 +145,7 @@ impl<S: Suite> Pending<S> {
         }
     }
 
-    /// Returns `None` if a random scalar makes an element the identity. Retry in this case.
+    /// `None` if a random scalar makes an element the identity. Retry in this case.
     pub(super) fn request<T: Transcript<S>>(
         public: [S::Element; 3],
         request_context: &[u8],
@@ -189,7 +185,7 @@ impl<S: Suite> Pending<S> {
     }
 }
 
-/// Checks the proof of the request before creating the response.
+/// Checks the proof of the request first.
 pub(super) fn respond<S: Suite, T: Transcript<S>>(
     key: &KeyPair<S>,
     request: &[u8],
@@ -212,7 +208,7 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
     Ok([enc, proof].concat())
 }
 
-/// The elements of a response's proof, in order: request, key, response.
+/// In order: request, key, response.
 fn statement<S: Suite>(
     [m1_enc, m2_enc]: [S::Element; 2],
     [x0, x1, x2]: [S::Element; 3],

@@ -18,9 +18,8 @@ use super::{
 
 /// A private key, which issues credentials and verifies tokens.
 ///
-/// The issuer and the origin use the same key. Anyone who has the key can issue any number of credentials, so protect
-/// it like a TLS key. Clones share one copy of the secret, which is zeroed when the last clone is dropped. `Debug`
-/// shows only the profile and the key ID.
+/// The issuer and the origin use the same key. Anyone who has it can issue any number of credentials, so protect it
+/// like a TLS key. Clones share one copy of the secret, which is zeroed when the last one is dropped. `Debug` omits it.
 ///
 /// ```
 /// use arc_credentials::{IssuerKey, Profile};
@@ -56,8 +55,8 @@ impl IssuerKey {
 
     /// Deserializes a private key.
     ///
-    /// The format consists of the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding. The drafts do not define a
-    /// storage format. swift-crypto uses the same format.
+    /// The format is the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding, as in swift-crypto. The drafts
+    /// define none.
     ///
     /// # Errors
     ///
@@ -84,7 +83,7 @@ impl IssuerKey {
         })
     }
 
-    /// Serializes the private key in the format of [`from_bytes`](Self::from_bytes). The bytes are zeroed on drop.
+    /// Serializes the private key, as for [`from_bytes`](Self::from_bytes). The bytes are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         with_suite!(&*self.pair, pair => pair.to_bytes())
     }
@@ -92,8 +91,7 @@ impl IssuerKey {
     /// Issues a credential: returns the response to a request.
     ///
     /// The request has [`request_len`](Profile::request_len) bytes, and the response
-    /// [`response_len`](Profile::response_len) bytes. Issuance takes milliseconds of CPU time: call it on a thread for
-    /// blocking work.
+    /// [`response_len`](Profile::response_len). Takes milliseconds of CPU time: call it on a thread for blocking work.
     ///
     /// # Security
     ///
@@ -110,12 +108,11 @@ impl IssuerKey {
     /// Verifies a presentation and returns its tag.
     ///
     /// A valid presentation was created by a credential of this key, with these contexts and this nonce, which is below
-    /// `limit`. Verification takes milliseconds of CPU time: call it on a thread for blocking work.
+    /// `limit`. Takes milliseconds of CPU time: call it on a thread for blocking work.
     ///
     /// # Security
     ///
-    /// Verification alone does not enforce the limit. Also reject tags that were already used in this presentation
-    /// context.
+    /// This alone does not enforce the limit. Also reject tags that were already used in this presentation context.
     ///
     /// # Errors
     ///

@@ -13,7 +13,7 @@ use super::{
     wire::{Reader, encode_secrets},
 };
 
-/// The SHA-256 digest of a public key (`issuer_key_id`), for both profiles.
+/// The SHA-256 digest of a public key (`issuer_key_id`).
 ///
 /// ```
 /// use arc_credentials::KeyId;
@@ -58,10 +58,8 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// The public key of an issuer, with which clients request and use credentials.
-///
-/// The issuer's directory and an origin's challenge contain it as `token-key`. Verifying tokens requires the private
-/// [`IssuerKey`](super::IssuerKey).
+/// The public key of an issuer, with which clients request and use credentials: `token-key` of the issuer's directory
+/// and an origin's challenge. Tokens are verified with the private [`IssuerKey`](super::IssuerKey).
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile, PublicKey};
@@ -104,7 +102,6 @@ impl PublicKey {
         Ok(Self::new(points, bytes))
     }
 
-    /// `bytes` must be the encoding of `points`.
     pub(super) fn new(points: Points, bytes: &[u8]) -> Self {
         Self {
             profile: points.profile(),

@@ -1,7 +1,6 @@
 //! Anonymous Rate-Limited Credentials (ARC) over P-256 and P-384.
 //!
-//! Contains keys, issuance, presentations, and the Privacy Pass structures that carry them. All functions are pure: no
-//! HTTP, async code or clock.
+//! Keys, issuance, presentations, and the Privacy Pass structures that carry them. No HTTP, async code or clock.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod challenge;

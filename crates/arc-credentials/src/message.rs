@@ -2,7 +2,7 @@ use std::{error::Error, fmt};
 
 /// The error of a Privacy Pass message that cannot be parsed or serialized.
 ///
-/// The error names the invalid part and contains no received bytes, so it is safe to log.
+/// The error contains no received bytes, so it is safe to log.
 ///
 /// ```
 /// use arc_credentials::{MessageError, Token, TokenChallenge};
@@ -78,8 +78,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Appends a field with a length prefix of two bytes. The fields of a [`TokenChallenge`](super::TokenChallenge) always
-/// fit.
+/// With a length prefix of two bytes. The fields of a [`TokenChallenge`](super::TokenChallenge) always fit.
 pub(super) fn put_field16(message: &mut Vec<u8>, field: &[u8]) {
     let length = u16::try_from(field.len()).unwrap_or(u16::MAX);
     message.extend_from_slice(&length.to_be_bytes());

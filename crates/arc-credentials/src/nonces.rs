@@ -4,8 +4,8 @@ use super::{error::CredentialError, randomness};
 
 /// The nonces that a credential has used in one presentation context.
 ///
-/// Use this if you manage the state of a client yourself. Keep one `UsedNonces` for each credential and context, and
-/// save it *before* sending the presentation, so that a nonce is not reused after a crash.
+/// Keep one `UsedNonces` for each credential and context, and save it *before* sending the presentation, so that a
+/// nonce is not reused after a crash.
 ///
 /// The memory usage depends on the number of used nonces, not on the limit. Raising the limit keeps the used nonces.
 ///
@@ -29,8 +29,7 @@ pub struct UsedNonces(BTreeSet<u32>);
 impl UsedNonces {
     /// Draws a random unused nonce below the limit and marks it as used.
     ///
-    /// All unused nonces have the same probability. Sequential nonces would reveal to the origin how many presentations
-    /// a client has created.
+    /// Sequential nonces would reveal to the origin how many presentations a client has created.
     ///
     /// # Errors
     ///

@@ -3,8 +3,7 @@ use std::fmt;
 /// The curve, message layouts and token type of a key.
 ///
 /// Choose [`P256`](Self::P256) unless your clients support only the older draft: verification takes less than half the
-/// time, and its draft is still being developed. Each key has one profile; an issuer and an origin can have keys of
-/// both.
+/// time, and its draft is still being developed. Each key has one profile.
 ///
 /// ```
 /// use arc_credentials::Profile;
@@ -41,7 +40,7 @@ impl Profile {
         Self::ALL.into_iter().find(|profile| profile.token_type() == token_type)
     }
 
-    /// Returns the name of the token type, as registered by the drafts.
+    /// Returns the name of the token type in the drafts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::P384 => "ARC (P-384)",
@@ -49,7 +48,7 @@ impl Profile {
         }
     }
 
-    /// Returns the length of a compressed group element in bytes: 49 or 33. [Tags](Self::tag_len) have the same length.
+    /// Returns the length of a compressed group element in bytes: 49 or 33.
     #[inline]
     pub const fn element_len(self) -> usize {
         1 + self.scalar_len()
@@ -76,7 +75,7 @@ impl Profile {
         3 * self.element_len()
     }
 
-    /// Returns the length of a credential request in bytes, without the token type and key ID before it: 338 or 226.
+    /// Returns the length of a credential request in bytes, without the token type and key ID: 338 or 226.
     #[inline]
     pub const fn request_len(self) -> usize {
         2 * self.element_len() + 5 * self.scalar_len()
@@ -88,13 +87,13 @@ impl Profile {
         6 * self.element_len() + 8 * self.scalar_len()
     }
 
-    /// Returns the length of a presentation in bytes, without the fields of the token before it: 436 or 292.
+    /// Returns the length of a presentation in bytes, without the other fields of the token: 436 or 292.
     #[inline]
     pub const fn presentation_len(self) -> usize {
         4 * self.element_len() + 5 * self.scalar_len()
     }
 
-    /// Returns the length of a presentation's tag in bytes: 49 or 33.
+    /// Returns the length of a tag in bytes: 49 or 33.
     #[inline]
     pub const fn tag_len(self) -> usize {
         self.element_len()

@@ -1,5 +1,5 @@
 //! Schnorr proofs that elements are linear combinations of others with secret scalars, made non-interactive with the
-//! Fiat–Shamir transform. The code is generic over the statements and the profiles.
+//! Fiat–Shamir transform.
 
 use p384::elliptic_curve::ops::LinearCombination;
 use subtle::ConstantTimeEq;
@@ -12,22 +12,20 @@ use super::{
     wire::{Reader, encode, put_scalar},
 };
 
-/// The statement of a proof. The challenge depends on the order of the equations.
+/// The challenge depends on the order of the equations.
 #[derive(Debug)]
 pub(super) struct Relation {
     pub(super) name: &'static [u8],
-    /// The number of secret scalars.
     pub(super) scalars: usize,
     pub(super) equations: &'static [Equation],
 }
 
-/// States that the target element is the sum of products of scalars and elements, all given by index.
+/// The target element is the sum of products of scalars and elements, all given by index.
 #[derive(Debug)]
 pub(super) struct Equation {
     target: usize,
     terms: &'static [(usize, usize)],
-    /// `true` if an element was computed with a private key and is not sent. Verification then runs in constant time,
-    /// too.
+    /// The element was computed with a private key and is not sent. Verification then runs in constant time, too.
     is_keyed: bool,
 }
 
@@ -44,7 +42,7 @@ impl Equation {
         Self { is_keyed: true, ..self }
     }
 
-    /// Returns each element of the sum once, with the sum of its scalars. Includes the target if it has a factor.
+    /// Each element of the sum once, with the sum of its scalars. Includes the target if it has a factor.
     fn products<S: Suite>(
         &self,
         elements: &[S::Element],
@@ -72,9 +70,9 @@ impl Equation {
     }
 }
 
-/// Derives the challenge from all public values. This is the only part of a proof that differs between draft versions.
+/// The only part of a proof that differs between draft versions.
 pub(super) trait Transcript<S: Suite> {
-    /// Returns `None` if an element is the identity, which does not occur with an honest prover.
+    /// `None` if an element is the identity, which does not occur with an honest prover.
     fn challenge(name: &[u8], elements: &[S::Element], commitments: &[S::Element]) -> Option<S::Scalar>;
 }
 
@@ -102,8 +100,7 @@ pub(super) fn challenge_input<S: Suite>(elements: &[S::Element], commitments: &[
 }
 
 impl Relation {
-    /// Returns the challenge, followed by one response for each scalar, or `None` if an element or a commitment is the
-    /// identity.
+    /// The challenge, followed by one response for each scalar. `None` if an element or a commitment is the identity.
     pub(super) fn prove<S: Suite, T: Transcript<S>>(
         &self,
         elements: &[S::Element],
@@ -130,7 +127,6 @@ impl Relation {
         Ok(Some(proof))
     }
 
-    /// Returns `Some` if the proof is valid for these elements.
     pub(super) fn verify<S: Suite, T: Transcript<S>>(
         &self,
         elements: &[S::Element],

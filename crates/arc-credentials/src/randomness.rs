@@ -25,7 +25,7 @@ impl<S: Suite> Random<S> for OperatingSystem {
     }
 }
 
-/// Returns a random number below `bound`, which must not be 0. The relative bias is less than 2⁻³².
+/// `bound` must not be 0. The relative bias is less than 2⁻³².
 pub(super) fn below(bound: u32) -> Result<u32, RandomnessError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(RandomnessError::new)?;

@@ -1,4 +1,4 @@
-//! The group and the hash functions of a profile. All other code is generic over them.
+//! The group and the hash functions of a profile.
 
 use std::sync::OnceLock;
 
@@ -19,7 +19,7 @@ use zeroize::DefaultIsZeroes;
 
 use super::Profile;
 
-/// A value of one of the two suites. Public types contain it, because they are not generic over the suite.
+/// Public types contain it, because they are not generic over the suite.
 pub(super) enum OfSuite<P384, P256> {
     P384(P384),
     P256(P256),

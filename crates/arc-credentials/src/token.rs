@@ -8,8 +8,7 @@ use super::{
 
 /// A token, which responds to a challenge: a presentation with its claimed key and nonce.
 ///
-/// Use this type to implement an origin or a client. A parsed token is not verified. The proof does not cover the
-/// fields other than the presentation, so use them only for lookups, not for decisions.
+/// A parsed token is not verified. The proof covers only the presentation, so use the other fields only for lookups.
 ///
 /// | profile | fields | length |
 /// |---|---|---|
@@ -44,8 +43,8 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// Returns an error if the token type of the challenge is not supported, or if the length of the presentation does
-    /// not match the profile.
+    /// Returns an error if the token type is not supported, or if the length of the presentation does not match the
+    /// profile.
     pub fn new(
         challenge: &TokenChallenge,
         key: KeyId,
@@ -128,21 +127,19 @@ impl Token {
         &self.key
     }
 
-    /// Returns the nonce of the presentation.
+    /// Returns the nonce.
     pub fn nonce(&self) -> u32 {
         self.nonce
     }
 
-    /// Returns the digest of the challenge, or `None` for [`Profile::P384`], whose tokens lack this field.
+    /// Returns the digest of the challenge, or `None` for [`Profile::P384`].
     pub fn challenge_digest(&self) -> Option<&[u8; 32]> {
         self.challenge_digest.as_ref()
     }
 
-    /// Returns the unverified tag of the presentation.
+    /// Returns the unverified tag, to look up spent tags before verification, which takes milliseconds.
     ///
-    /// If the presentation is valid, the bytes equal [`Tag::as_bytes`](super::Tag::as_bytes) of the tag returned by
-    /// [`verify`](super::IssuerKey::verify). Use this to look up spent tags before verification, which takes
-    /// milliseconds.
+    /// If the presentation is valid, this is the tag returned by [`verify`](super::IssuerKey::verify).
     pub fn tag(&self) -> &[u8] {
         let length = self.profile.tag_len();
         &self.presentation[3 * length..4 * length]

@@ -10,7 +10,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::suite::Suite;
 
-/// Concatenates the elements. Returns `None` if one is the identity, whose encoding would be shorter.
+/// `None` if an element is the identity, whose encoding would be shorter.
 pub(super) fn encode<S: Suite>(elements: &[S::Element]) -> Option<Vec<u8>> {
     if elements.iter().any(|element| element.is_identity().into()) {
         return None;
@@ -25,7 +25,7 @@ pub(super) fn encode<S: Suite>(elements: &[S::Element]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Appends a scalar that need not remain secret.
+/// The scalar need not remain secret.
 pub(super) fn put_scalar<S: Suite>(bytes: &mut Vec<u8>, scalar: &S::Scalar) {
     bytes.extend_from_slice(scalar.to_repr().as_ref());
 }
@@ -42,7 +42,7 @@ pub(super) fn encode_secrets<S: Suite>(scalars: &[&Zeroizing<S::Scalar>], rest: 
     Zeroizing::new(bytes)
 }
 
-/// Parses the parts of a message in order. Trailing bytes are errors.
+/// Parts are in order. Trailing bytes are errors.
 #[derive(Debug)]
 pub(super) struct Reader<'a>(&'a [u8]);
 

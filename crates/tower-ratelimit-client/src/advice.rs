@@ -14,8 +14,8 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 
 /// The arrival time of a response and the duration of its exchange.
 ///
-/// If the response has no `Date`, dates in `Retry-After` and in fields of a [`Profile`] are compared with `received`.
-/// With [trusted dates](Caps::trust_dates), the age of the response is computed from `received`, `elapsed` and `Date`.
+/// Dates in a response without `Date` are compared with `received`. With [trusted dates](Caps::trust_dates), the age of
+/// the response is computed from `received`, `elapsed` and `Date`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -37,15 +37,14 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 pub struct Exchange {
     /// The wall-clock time at which the head of the response arrived.
     pub received: SystemTime,
-    /// The time between sending the request and `received`, measured by a monotonic clock.
+    /// The time between sending the request and `received`, by a monotonic clock.
     pub elapsed: Duration,
 }
 
 /// The limits in one response: [`Hints`] that apply to this client, capped by [`Caps`].
 ///
 /// [`ClientLayer`](super::ClientLayer) inserts an `Advice` that is not [empty](Self::is_empty) into the extensions of
-/// the response. Use the type directly to build a client without Tower. Remaining units are not guaranteed: the server
-/// may still reject a request.
+/// the response. Use the type directly to build a client without Tower.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -76,8 +75,8 @@ pub struct Exchange {
 ///
 /// - Malformed fields, each individually. [`ignored`](Self::ignored) returns the errors.
 /// - `RateLimit` fields of cached responses. Their `Retry-After` is shortened by `Age`.
-/// - `Retry-After`, if it concerns a single resource, such as the result of a job. The field applies to the server in
-///   responses with a 4xx or 5xx status, with `RateLimit` fields, or with gRPC status 8 or 14.
+/// - `Retry-After` about a single resource, such as the result of a job. It applies to the server in responses with a
+///   4xx or 5xx status, with `RateLimit` fields, or with gRPC status 8 or 14.
 ///
 /// # What is read in addition to the drafts
 ///
@@ -87,8 +86,8 @@ pub struct Exchange {
 ///   and numbers from 10¹² are milliseconds. A reset more than a day before or 366 days after the response is
 ///   malformed, and such a `Retry-After` is a delay.
 ///
-/// Dates and Unix times are compared with the `Date` of the response, because the server's clock sets both. Without
-/// `Date`, they are compared with the local clock.
+/// Dates and Unix times are compared with the `Date` of the response, because the server's clock sets both, or else
+/// with the local clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
     limits: Vec<Limit>,
@@ -100,16 +99,14 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Parses the head of a response.
-    ///
-    /// Do not pass trailers, where these fields must not appear.
+    /// Parses the head of a response. Do not pass trailers, where these fields must not appear.
     pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         Self::read_as(&Profile::new(), status, headers, exchange, caps)
     }
 
     /// Parses the head of a response, including the fields of a [`Profile`].
     ///
-    /// [`limits`](Self::limits) returns the limits of the drafts first, followed by those of the profile.
+    /// [`limits`](Self::limits) returns the limits of the drafts first.
     pub fn read_as(
         profile: &Profile,
         status: StatusCode,
@@ -158,14 +155,14 @@ impl Advice {
         }
     }
 
-    /// Returns the limits in the order of the field. Limits of several partitions can have the same name.
+    /// Returns the limits in the order of the field. Those of several partitions can have the same name.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
     /// Returns the time during which nothing should be sent, at most [`Caps::max_wait`].
     ///
-    /// Takes precedence over the windows of all limits, unless it is zero. A zero imposes no wait.
+    /// Takes precedence over the windows of all limits, unless it is zero, which imposes no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -173,8 +170,7 @@ impl Advice {
     /// Returns `true` if the server has rejected the request because of a limit: with status 429, gRPC status 8, or
     /// another status of the [`Profile`].
     ///
-    /// A gRPC status is found only in the header section, where servers send it if the response has no messages.
-    /// [`Pacing`](super::Pacing) backs off after a rejection, even if the response has no fields.
+    /// The gRPC status is read from the header section only, where servers send it if the response has no messages.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -190,8 +186,8 @@ impl Advice {
         self.is_rejection
     }
 
-    /// Returns `true` if the server forbids a retry of this request: if `grpc-retry-pushback-ms` is negative or
-    /// malformed, or if a limit of a rejection without `Retry-After` has a quota of zero.
+    /// Returns `true` if the server forbids a retry: if `grpc-retry-pushback-ms` is negative or malformed, or if a
+    /// limit of a rejection without `Retry-After` has a quota of zero.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -318,14 +314,13 @@ impl Ages {
     }
 }
 
-/// Returns `true` if `Retry-After` concerns the server, not a single resource. Servers use statuses other than 429 and
-/// 503, too.
+/// Servers use statuses other than 429 and 503, too.
 fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_grpc_error = matches!(grpc_status(headers), Some(b"8" | b"14"));
     status.is_client_error() || status.is_server_error() || is_grpc_error
 }
 
-/// Returns the delay of a retry (gRFC A6), or `Some(None)` if the server forbids a retry.
+/// The delay of a retry (gRFC A6), or `Some(None)` if the server forbids a retry.
 fn pushback(headers: &HeaderMap) -> Option<Option<Duration>> {
     let mut lines = headers.get_all("grpc-retry-pushback-ms").iter();
     let line = lines.next()?.to_str().ok();

@@ -12,7 +12,7 @@ use super::{
     profile::Profiles,
 };
 
-/// A builder for [`ClientLayer`]. All settings have defaults and are validated by `build`.
+/// A builder for [`ClientLayer`]. All settings have defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -106,10 +106,6 @@ impl<R> ClientLayerBuilder<R> {
     }
 
     /// Caps the waits and remaining units accepted from servers. Default: [`Caps::default`].
-    ///
-    /// If `Retry-After` or the window is longer than [`Caps::max_wait`], the client sends a request after `max_wait`.
-    /// The [`queue_timeout`](Self::queue_timeout) still applies. The client sends at most [`Caps::max_units`] requests
-    /// before the server reports the remaining units again.
     pub fn caps(mut self, caps: Caps) -> Self {
         self.config.caps = caps;
         self
@@ -117,9 +113,8 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the maximum time that a request waits, at most one day. Default: two minutes.
     ///
-    /// The timeout starts when the service is called and includes the waits before retries, but not the time until the
-    /// response arrives. A request that is known to exceed the timeout fails at once. With a timeout of zero, no
-    /// request waits.
+    /// The timeout starts when the service is called, and includes the waits before retries, but not the time until the
+    /// response arrives. A request that is known to exceed the timeout fails at once. With zero, no request waits.
     pub fn queue_timeout(mut self, queue_timeout: Duration) -> Self {
         self.config.queue_timeout = queue_timeout;
         self
@@ -127,7 +122,7 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the maximum number of waiting requests across all clones and origins, 1 to 1,000,000. Default: 1,024.
     ///
-    /// Further requests fail at once. See [`ThrottledKind`](super::ThrottledKind) for an example.
+    /// Further requests fail at once. [`ThrottledKind`](super::ThrottledKind) has an example.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.config.max_waiting = requests;
         self
@@ -136,8 +131,7 @@ impl<R> ClientLayerBuilder<R> {
     /// Sets the maximum number of cached origins, or partitions of origins, 1 to 1,000,000. Default: 1,024.
     ///
     /// If the cache is full, a new origin evicts one of a random sample of 16: preferably an origin without known
-    /// limits, then one that was used only once, so that many single-use origins do not evict the others. Waiting and
-    /// in-flight requests to an evicted origin complete.
+    /// limits, then one that was used only once. Requests to an evicted origin complete.
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.config.max_origins = origins;
         self
@@ -146,8 +140,8 @@ impl<R> ClientLayerBuilder<R> {
     /// Lengthens each wait by a random fraction of up to `percent` percent, 0 to 100. Default: 10.
     ///
     /// Jitter spreads the requests that the clients of a server send after a wait. The requests of this client to one
-    /// origin share the same jitter. Waits do not exceed [`Caps::max_wait`]. A wait that reaches this cap is shortened
-    /// instead: with 10 percent and a cap of 600 seconds, it lasts between 545 and 600 seconds.
+    /// origin share it. A wait that reaches [`Caps::max_wait`] is shortened instead: with 10 percent and a cap of 600
+    /// seconds, it lasts between 545 and 600 seconds.
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.config.jitter_percent = percent;
         self
@@ -156,13 +150,12 @@ impl<R> ClientLayerBuilder<R> {
     /// Partitions the requests to an origin, for example by user, API key or tenant.
     ///
     /// Use this if one client sends requests with the credentials of several users, so that a user with an exhausted
-    /// quota does not delay the others. If you know how the server computes the `pk` parameter of its fields, return
-    /// the same value: the client then recognizes its partition in responses that list several. Otherwise, any value
-    /// that distinguishes the users works. The value never leaves the process.
+    /// quota does not delay the others. Any value that distinguishes them works, and never leaves the process. If it
+    /// equals the `pk` parameter of the server, the client also recognizes its partition in responses that list
+    /// several.
     ///
     /// Default: all requests to an origin share its known limits, as do requests for which the closure returns `None`.
-    ///
-    /// The closure runs on the request's task and must not block.
+    /// The closure must not block.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -245,7 +238,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # }
     /// ```
     ///
-    /// To separate the resources of GitHub, so that an exhausted search quota does not delay other requests:
+    /// To separate the resources of GitHub, whose exhausted search quota would delay other requests:
     ///
     /// ```
     /// use tower_ratelimit_client::{BuildError, ClientLayer, Profile};
@@ -266,9 +259,8 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the wall clock for dates in responses. Default: [`SystemTime::now`].
     ///
-    /// The clock is used for dates in responses without a `Date` field, and for `Date` itself if the client
-    /// [trusts dates](Caps::trust_dates). Use this to test such responses. Waits use Tokio timers, which tests can
-    /// [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html); paused time does not advance the wall clock.
+    /// Used for dates in responses without a `Date` field, and for `Date` itself if the client [trusts
+    /// dates](Caps::trust_dates). Set it to test such responses; paused Tokio time does not advance it.
     pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.config.wall_clock = Box::new(wall_clock);
         self
@@ -276,17 +268,14 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Retries each rejected request up to `count` times, 0 to 10. Default: 0.
     ///
-    /// A request is retried after a [rejection](super::Advice::is_rejection), even if its method is not idempotent,
-    /// because the server has not processed it. After 503, a request is retried only if its method is idempotent,
-    /// because the server may have started to process it. The response is dropped, and the request is queued like any
-    /// other. After 503 without `Retry-After`, only this request waits: one second, then twice as long for each further
-    /// attempt.
+    /// A [rejected](super::Advice::is_rejection) request of any method is retried, because the server has not processed
+    /// it. After 503, only idempotent methods are retried, because the server may have started to process the request.
+    /// A retry is queued like any other request. After 503 without `Retry-After`, only this request waits: one second,
+    /// then twice as long for each further attempt.
     ///
     /// The response is returned if it [forbids a retry](super::Advice::is_final), if the wait would exceed the queue
-    /// timeout, if the queue is full, or if `clone_body` returned `None`.
-    ///
-    /// `clone_body` clones the request body, or returns `None` if it cannot be cloned. The closure is called before
-    /// each attempt that can be followed by another.
+    /// timeout, if the queue is full, or if `clone_body` returned `None` because the body cannot be cloned.
+    /// `clone_body` is called before each attempt that can be followed by another.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -328,8 +317,8 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// Returns [`BuildError`] for the first setting that is outside its range, or if an origin of
-    /// [`profile`](Self::profile) is invalid or set twice, or its profile has an invalid field name.
+    /// Returns [`BuildError`] for the first setting that is outside its range, and for an invalid
+    /// [`profile`](Self::profile).
     pub fn build(self) -> Result<ClientLayer<R>, BuildError> {
         let config = self.config;
         config.profiles.check()?;

@@ -5,8 +5,8 @@ use ratelimit_fields::MAX_INTEGER;
 
 /// Upper bounds on the values accepted from servers.
 ///
-/// A server can send any number, by mistake or on purpose. Values above a cap are reduced to the cap. After a capped
-/// wait, the client sends a request, although the server imposed a longer wait.
+/// Larger values are reduced to the cap. After a capped wait, the client sends a request, although the server imposed a
+/// longer wait.
 ///
 /// ```
 /// use std::time::Duration;
@@ -37,7 +37,6 @@ impl Caps {
     const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
 
     /// Creates caps for waits, from one second to one day, and for remaining units, from 1 to 999,999,999,999,999.
-    ///
     /// Dates are not [trusted](Self::trust_dates).
     ///
     /// # Errors
@@ -56,8 +55,8 @@ impl Caps {
     /// Sets whether the `Date` of a response is compared with the local clock. Default: `false`.
     ///
     /// If `true`, the transit time of a response is subtracted from its waits, and a response whose `Date` precedes the
-    /// request by more than a second is treated as a cached response. This requires clocks that agree to the second: if
-    /// the local clock is ahead of the server's, the `RateLimit` fields of that server are ignored.
+    /// request by more than a second is treated as cached. This requires clocks that agree to the second: if the local
+    /// clock is ahead of the server's, the `RateLimit` fields of that server are ignored.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -97,7 +96,7 @@ impl Caps {
         self.max_units
     }
 
-    /// Returns `true` if `Date` fields are [trusted](Self::trust_dates). Default: `false`.
+    /// Returns `true` if `Date` fields are [trusted](Self::trust_dates).
     pub fn trusts_dates(&self) -> bool {
         self.trusts_dates
     }

@@ -7,7 +7,7 @@ use std::{
 
 /// An invalid setting, returned by [`build`](super::ClientLayerBuilder::build) and [`Caps::new`](super::Caps::new).
 ///
-/// The message names the setting, its value and the range. Compare [`setting`](Self::setting) instead of the message.
+/// The message names the setting, its value and the range. Compare [`setting`](Self::setting) instead.
 ///
 /// ```
 /// use tower_ratelimit_client::ClientLayer;
@@ -56,11 +56,11 @@ pub struct BuildError {
 pub enum ClientError<E> {
     /// The inner service failed.
     Inner(E),
-    /// The request was not sent, because it would have waited too long or too many requests were waiting.
+    /// The request was not sent: it would have waited too long, or too many requests were waiting.
     Throttled(Throttled),
 }
 
-/// The error of a request that was not sent to the server.
+/// The error of a request that was not sent.
 ///
 /// ```
 /// use std::time::Duration;
@@ -140,8 +140,8 @@ impl BuildError {
         }
     }
 
-    /// Returns the name of the setting: a method of the builder, a field of [`Strategy`](super::Strategy), or a
-    /// parameter of [`Caps::new`](super::Caps::new).
+    /// Returns the setting: a method of the builder, a field of [`Strategy`](super::Strategy), or a parameter of
+    /// [`Caps::new`](super::Caps::new).
     pub fn setting(&self) -> &'static str {
         self.setting
     }
@@ -168,10 +168,8 @@ impl Throttled {
         self.kind
     }
 
-    /// Returns the time, from the creation of the error, after which the server is expected to have units.
-    ///
-    /// Returns `None` if no known limit delays requests, so that the request was only waiting behind others in the
-    /// queue.
+    /// Returns the time, from the creation of the error, after which the server is expected to have units. `None` if
+    /// the request only waited behind others, and no known limit delays it.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -23,8 +23,8 @@ pin_project! {
     ///
     /// # Cancellation
     ///
-    /// If the future is dropped while the request waits, the request is not sent and leaves the queue. If it is dropped
-    /// later, the server may or may not count the request.
+    /// Until it is sent, a request whose future is dropped leaves the queue. Afterwards, the server may or may not
+    /// count it.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -75,14 +75,12 @@ pin_project! {
     }
 }
 
-/// The state shared by all attempts of a request.
+/// Shared by all attempts of a request.
 pub(super) struct RequestContext<R> {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
     deadline: Instant,
-    /// Remaining retries.
     retries: u8,
-    /// Attempts that have failed.
     failures: u32,
     retry: R,
 }
@@ -113,8 +111,8 @@ impl<R> RequestContext<R> {
         }
     }
 
-    /// Returns the time after which the request should be queued again, or `None` if the response is final or a retry
-    /// could not be sent before the deadline.
+    /// The time after which to queue the request again. `None` if the response is final or a retry could not be sent
+    /// before the deadline.
     fn retry_in<T>(&mut self, method: &Method, response: &Response<T>, advice: &Advice) -> Option<Duration> {
         self.failures += 1;
         let imposes_a_wait = advice.retry_after().is_some_and(|wait| !wait.is_zero());

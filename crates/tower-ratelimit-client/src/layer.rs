@@ -6,8 +6,8 @@ use super::{Limit, NoRetries, origin::now, origins::Origins};
 
 /// A layer that delays requests while the quota of their server is exhausted.
 ///
-/// Clones, and the services created by them, share the known limits. See the [crate documentation](super) for a
-/// complete program.
+/// Clones, and the services created by them, share the known limits. The [crate documentation](super) has a complete
+/// program.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -39,8 +39,6 @@ pub struct ClientLayer<R = NoRetries> {
 
 impl<R> ClientLayer<R> {
     /// Returns the known limits of a request's server, or `None` if its origin is not cached.
-    ///
-    /// Use this to display the limits, or to choose between servers.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -75,14 +73,12 @@ impl<R> ClientLayer<R> {
     }
 
     /// Returns the number of cached origins, or partitions of origins.
-    ///
-    /// At most [`max_origins`](super::ClientLayerBuilder::max_origins).
     pub fn origins(&self) -> usize {
         self.origins.len()
     }
 }
 
-/// A snapshot of the known limits of a server, returned by [`ClientLayer::origin_status`].
+/// A snapshot of the known limits of a server.
 ///
 /// ```
 /// use std::time::Duration;
@@ -124,7 +120,7 @@ impl OriginStatus {
         &self.limits
     }
 
-    /// Returns the remaining wait after `Retry-After` or a rejection: more than zero, and at most
+    /// Returns the remaining wait after `Retry-After` or a rejection, at most
     /// [`Caps::max_wait`](super::Caps::max_wait).
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after

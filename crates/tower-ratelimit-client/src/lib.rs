@@ -1,9 +1,8 @@
 //! A Tower layer for HTTP clients that obeys the rate limits of servers.
 //!
-//! [`ClientLayer`] wraps the service that sends requests. The layer parses the `RateLimit`, `RateLimit-Policy` and
-//! `Retry-After` header fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while
-//! the quota of their server is exhausted, so that they are not rejected. Use it for jobs that send many requests to a
-//! rate-limited server, whether or not that server uses `tower-quota`.
+//! [`ClientLayer`] wraps the service that sends requests. It parses the `RateLimit`, `RateLimit-Policy` and
+//! `Retry-After` fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while the
+//! quota of their server is exhausted, so that they are not rejected. Servers need not use `tower-quota`.
 //!
 //! ```
 //! use std::time::Duration;
@@ -36,9 +35,9 @@
 //!
 //! - hyper-util: `ServiceBuilder::new().layer(ClientLayer::new()).service(client)`, with a
 //!   `hyper_util::client::legacy::Client`.
-//! - tonic: `HealthClient::new(ClientLayer::new().layer(channel))`, with a `tonic::transport::Channel`. All
-//!   requests of a channel have the same origin.
-//! - reqwest: its request and response types differ, so convert them in a `tower::service_fn`:
+//! - tonic: `HealthClient::new(ClientLayer::new().layer(channel))`, with a `tonic::transport::Channel`. All requests of
+//!   a channel have the same origin.
+//! - reqwest: convert its types in a `tower::service_fn`:
 //!   `client.execute(request.try_into()?).await.map(Response::from)`, where `request` is an
 //!   `http::Request<reqwest::Body>`.
 //!
@@ -53,7 +52,6 @@
 //! | nothing | does not delay requests |
 //! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until a later response reports more |
 //! | `r=0;t=10` | waits ten seconds, then sends one request at a time until a response reports remaining units |
-//! | `r=0;t=10` of `content-bytes` or `concurrent-requests` | does the same |
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
 //! | several limits | obeys all of them, even if they use two dialects |
 //! | `Retry-After`, seconds or a date | sends nothing until then, ignoring `t`, then one request at a time |
@@ -61,25 +59,21 @@
 //! | 503 without a wait | does not delay other requests |
 //! | `grpc-retry-pushback-ms` in a rejection | does the same as after `Retry-After`; does not retry if it is negative |
 //! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
-//! | a malformed field | ignores that field |
-//! | a nonzero `Age` | ignores the `RateLimit` fields, because a cache received them earlier, for another client |
 //! | `X-RateLimit-*`, `anthropic-ratelimit-*` | ignores them, unless the origin has a [`Profile`] that defines them |
 //!
-//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`] documents the rules in full and
-//! implements them without Tower and Tokio.
+//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`] documents the rules in full.
 //!
 //! # What happens on failure
 //!
 //! A request that would wait too long, or that would exceed the limit on waiting requests, fails with
-//! [`ClientError::Throttled`], which contains the time until a retry is useful. Errors of the inner service are
-//! returned as [`ClientError::Inner`]. A rejection is an ordinary response, unless
-//! [retries](ClientLayerBuilder::retries) are enabled; [`Problem`] parses its body.
+//! [`ClientError::Throttled`], which contains the time until a retry is useful. A rejection is an ordinary response,
+//! unless [retries](ClientLayerBuilder::retries) are enabled.
 //!
 //! # Together with a limit of your own: a webhook sender
 //!
-//! A webhook sender has thousands of receivers, each with its own limits. The layer obeys the limits that a receiver
-//! reports. A `Limiter` of [`tower-quota`](https://docs.rs/tower-quota) adds a limit per origin in a store shared by
-//! all instances. A delivery that waits too long fails, so that a queue can retry it later.
+//! A webhook sender has thousands of receivers, each with its own limits, which the layer obeys. A `Limiter` of
+//! [`tower-quota`](https://docs.rs/tower-quota) adds a limit per origin in a store shared by all instances. A delivery
+//! that waits too long fails, so that a queue can retry it later.
 //!
 //! ```
 //! use std::{convert::Infallible, error::Error, time::Duration};
@@ -150,15 +144,14 @@
 //! # Clocks
 //!
 //! Waits use Tokio timers (`tokio::time::Instant`), so they require a runtime with time enabled, and tests can
-//! [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) them. [`Pacing`] receives the time from its caller.
-//! The [`wall_clock`](ClientLayerBuilder::wall_clock) is used only for dates in responses without a `Date` field, and
-//! for `Date` itself if it is [trusted](Caps::trust_dates).
+//! [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) them. Only dates in responses use the
+//! [`wall_clock`](ClientLayerBuilder::wall_clock).
 //!
 //! # What it does not do
 //!
-//! The layer cannot prevent every rejection: remaining units are not guaranteed, other clients may share the quota, and
-//! requests may cost more than one unit. The layer limits neither the concurrency nor the rate of requests to servers
-//! that send no limits. Limits known to one process are not shared with others.
+//! The layer cannot prevent every rejection: other clients may share the quota, and requests may cost more than one
+//! unit. It limits neither the concurrency nor the rate of requests to servers that send no limits. Limits known to one
+//! process are not shared with others.
 //!
 //! The timing of requests can identify a client to a server, even if the client hides its address.
 #![cfg_attr(docsrs, feature(doc_cfg))]

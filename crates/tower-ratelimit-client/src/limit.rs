@@ -40,9 +40,8 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns the name of the policy, or the name assigned by a [`Profile`](super::Profile).
-    ///
-    /// Limits of draft-06 and draft-07 have no name.
+    /// Returns the name of the policy, or the name assigned by a [`Profile`](super::Profile). Limits of draft-06 and
+    /// draft-07 have none.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
@@ -52,8 +51,7 @@ impl Limit {
         self.partition_key.as_deref()
     }
 
-    /// Returns the quota unit: requests, unless the `RateLimit-Policy` of the same name or a
-    /// [`Profile`](super::Profile) specifies another unit.
+    /// Returns the quota unit: requests, unless `RateLimit-Policy` or a [`Profile`](super::Profile) specifies another.
     pub fn unit(&self) -> &Unit {
         static REQUESTS: Unit = Unit::Requests;
         self.unit.as_ref().unwrap_or(&REQUESTS)
@@ -64,16 +62,15 @@ impl Limit {
         self.quota
     }
 
-    /// Returns the remaining units, if known, at most [`Caps::max_units`].
-    ///
-    /// If a rejection reports the reset of a limit, but not its remaining units, returns 0.
+    /// Returns the remaining units, if known, at most [`Caps::max_units`]; 0 if a rejection only reports the reset of
+    /// the limit.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
     /// Returns the effective window, if the server sends it, at most [`Caps::max_wait`].
     ///
-    /// The remaining units must last for this time. The quota is not necessarily restored afterwards.
+    /// The quota is not necessarily restored afterwards.
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }

@@ -23,7 +23,7 @@ use super::{
     profile::Profiles,
 };
 
-/// The clock of Tokio timers, which tests can pause.
+/// Tests can pause this clock.
 pub(super) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }
@@ -35,7 +35,7 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 pub(super) struct Origin {
     state: Mutex<OriginState>,
-    /// Queues waiting requests. Only the first request in the queue checks the state again.
+    /// Only the first request in the queue checks the state again.
     line: Semaphore,
     /// Notified when the first waiting request may be able to proceed.
     changed: Notify,
@@ -48,7 +48,6 @@ pub(super) struct OriginState {
 }
 
 impl OriginState {
-    /// Returns `true` while a request waits or is in flight.
     pub(super) fn is_busy(&self) -> bool {
         self.waiting > 0 || self.pacing.in_flight() > 0
     }
@@ -116,7 +115,7 @@ impl Origin {
         }
     }
 
-    /// Queues a request after `delay`. Until then, it counts as waiting, but delays no other request.
+    /// Until then, the request counts as waiting, but delays no other.
     pub(super) fn enter_later(
         self: &Arc<Self>,
         config: &Arc<ClientConfig>,
@@ -140,7 +139,6 @@ impl Origin {
         }))
     }
 
-    /// Returns `true` if a request can be queued after `delay` and sent again before `deadline`.
     pub(super) fn may_return(&self, config: &ClientConfig, deadline: Instant, delay: Duration) -> bool {
         let now = now();
         let pacing = &self.lock().pacing;
@@ -149,7 +147,6 @@ impl Origin {
         !pacing.only_observes() && is_in_time && !config.is_full()
     }
 
-    /// Returns the wait before a retry after the nth failure in a row.
     pub(super) fn backoff(&self, failures: u32) -> Duration {
         self.lock().pacing.backoff(failures)
     }
@@ -164,7 +161,7 @@ impl Origin {
     }
 }
 
-/// Returns `true` if the deadline has passed, or will pass before the wait can end.
+/// The deadline has passed, or will pass before the wait can end.
 fn is_hopeless(wait: Wait, now: Instant, deadline: Instant) -> bool {
     now >= deadline || (wait.is_certain() && wait.until() > deadline)
 }
@@ -183,7 +180,6 @@ impl ClientConfig {
     }
 }
 
-/// Counts a waiting request. Dropping it ends the count.
 struct WaiterPermit(Arc<ClientConfig>);
 
 impl WaiterPermit {
@@ -201,7 +197,7 @@ impl Drop for WaiterPermit {
     }
 }
 
-/// The queue position of a waiting request. Dropping a `Place` removes the request from the queue.
+/// Dropping a `Place` removes the request from the queue.
 struct Place {
     origin: Arc<Origin>,
     permit: WaiterPermit,
@@ -247,7 +243,7 @@ impl Drop for Place {
     }
 }
 
-/// A permit to send a request. Dropping it records a loss, or cancels a request that was not sent.
+/// Dropping it records a loss, or cancels a request that was not sent.
 pub(super) struct Ticket {
     origin: Arc<Origin>,
     config: Arc<ClientConfig>,
@@ -260,7 +256,7 @@ impl Ticket {
         self.sent = Some(now());
     }
 
-    /// Returns `true` if the server has imposed a wait since the ticket was issued.
+    /// The server has imposed a wait since the ticket was issued.
     pub(super) fn is_outdated(&self) -> bool {
         self.origin.lock().pacing.is_blocked(now())
     }

@@ -17,11 +17,10 @@ pub(super) struct Origins {
     pub(super) config: Arc<ClientConfig>,
 }
 
-/// A hash with secret keys, long enough to make collisions practically impossible.
+/// With secret keys, and long enough to make collisions practically impossible.
 type OriginId = [u64; 2];
 
-/// Without a host in the URI, the `Host` field identifies the origin. Requests without both share one origin, because
-/// only the connection determines it.
+/// Without a host in the URI, the `Host` field identifies the origin. Requests without both share one.
 #[derive(Hash)]
 struct OriginKey {
     scheme: String,
@@ -36,7 +35,6 @@ struct Entry {
 }
 
 impl Origins {
-    /// The number of origins compared for an eviction.
     const SAMPLE: usize = 16;
 
     pub(super) fn new(config: ClientConfig) -> Self {

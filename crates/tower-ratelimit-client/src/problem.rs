@@ -4,12 +4,10 @@ use ratelimit_fields::problem_types;
 
 /// The reason for a rejection, parsed from a problem document of draft-ietf-httpapi-ratelimit-headers-11.
 ///
-/// Use this if the header fields are not enough: to distinguish an exhausted quota from reduced server capacity, or to
-/// display the violated policies. [`ClientLayer`](super::ClientLayer) does not read bodies, so pass the body to
-/// [`parse`](Self::parse).
+/// Use this to distinguish an exhausted quota from reduced server capacity, or to display the violated policies.
+/// [`ClientLayer`](super::ClientLayer) does not read bodies.
 ///
-/// Problem types are identified by their full URI, not by the title or status. Unknown members and members of the wrong
-/// type are ignored.
+/// Problem types are identified by their full URI. Unknown members and members of the wrong type are ignored.
 ///
 /// ```
 /// use tower_ratelimit_client::{Problem, ProblemKind};
@@ -46,9 +44,9 @@ pub struct Problem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ProblemKind {
-    /// A quota is exhausted: `quota-exceeded`.
+    /// `quota-exceeded`.
     QuotaExceeded,
-    /// The capacity of the server is temporarily reduced: `temporary-reduced-capacity`.
+    /// The capacity of the server is reduced: `temporary-reduced-capacity`.
     TemporaryReducedCapacity,
     /// The server considers the requests abusive: `abnormal-usage-detected`.
     AbnormalUsageDetected,
@@ -57,12 +55,11 @@ pub enum ProblemKind {
 impl Problem {
     const MAX_LENGTH: usize = 64 * 1024;
 
-    /// The media type of problem documents, `application/problem+json`.
+    /// The media type of problem documents.
     pub const MEDIA_TYPE: &str = "application/problem+json";
 
-    /// Parses the body of a response.
-    ///
-    /// Returns `None` if the body is not a JSON object with one of the three problem types, or exceeds 64 KiB.
+    /// Parses the body of a response. `None` if it is not a JSON object with one of the three problem types, or exceeds
+    /// 64 KiB.
     pub fn parse(content: &[u8]) -> Option<Self> {
         if content.len() > Self::MAX_LENGTH {
             return None;
@@ -85,9 +82,8 @@ impl Problem {
         self.kind
     }
 
-    /// Returns the names of the violated policies, as in `RateLimit` and `RateLimit-Policy`.
-    ///
-    /// Returns an empty slice if the server does not send the names.
+    /// Returns the names of the violated policies, as in `RateLimit` and `RateLimit-Policy`, or none if the server does
+    /// not send them.
     pub fn violated_policies(&self) -> &[String] {
         &self.violated_policies
     }

@@ -3,7 +3,7 @@ use ratelimit_fields::FieldError;
 
 use super::time::Clock;
 
-/// Reads the fields of a response, and collects the errors of malformed ones.
+/// Also collects the errors of malformed fields.
 pub(super) struct Reader<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) clock: &'a Clock,
@@ -11,7 +11,7 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Returns `None` if the field is absent or malformed.
+    /// `None` if the field is absent or malformed.
     pub(super) fn field<T>(
         &mut self,
         name: &'static str,
@@ -35,7 +35,7 @@ impl Reader<'_> {
         self.ignored.retain(|error| !error.field().eq_ignore_ascii_case(name));
     }
 
-    /// Each field has at most one error, although several parsers may read it.
+    /// One error per field, although several parsers may read it.
     pub(super) fn reject(&mut self, name: &'static str, reason: &str) {
         self.accept(name);
         self.ignored.push(FieldError::malformed(name, reason));

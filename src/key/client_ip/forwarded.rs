@@ -6,17 +6,15 @@
 //! forwarded-pair    = token "=" ( token / quoted-string )
 //! ```
 //!
-//! Quoted strings may contain commas and semicolons, so a line must be split into elements from the left, although hops
-//! are walked from the right. Anything outside the grammar makes its element unreadable, with one exception: an
-//! unquoted value may contain characters that are not allowed in tokens, because many proxies write `for=192.0.2.1:80`
-//! without quotes.
+//! Commas in quoted strings are no separators, so lines are split from the left, although hops are walked from the
+//! right. Anything outside the grammar makes its element unreadable, except unquoted values such as `for=192.0.2.1:80`,
+//! which many proxies write.
 
 use std::net::IpAddr;
 
 use super::address::{self, MAX_HOPS, MAX_LINE};
 
-/// The hops of a field line from right to left. `None` for unreadable hops, for a line that is unreadable as a whole,
-/// and once for all hops beyond the maximum.
+/// From right to left. `None` for unreadable hops, for an unreadable line, and once for all hops beyond the maximum.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     const UNREADABLE: ([&[u8]; MAX_HOPS], usize) = ([b""; MAX_HOPS], 1);
     let (last, count) = last_elements(line).unwrap_or(UNREADABLE);
@@ -62,8 +60,7 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     unescaped_hop(node?)
 }
 
-/// Splits at the first `separator` outside quoted strings, if there is one. `None` if a quoted string is not
-/// terminated.
+/// `None` if a quoted string is not terminated.
 fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
@@ -78,7 +75,6 @@ fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     Some((text, None))
 }
 
-/// The position of the quote that closes the string at the start of `text`.
 fn closing_quote(text: &[u8]) -> Option<usize> {
     let mut escaped = false;
     text.iter().position(|byte| {
@@ -88,7 +84,7 @@ fn closing_quote(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// An unquoted value, or the content of a quoted one, including its escapes.
+/// Quoted values keep their escapes.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     if let [b'"', rest @ ..] = value {
         let end = closing_quote(rest)?;

@@ -2,8 +2,7 @@ use std::net::IpAddr;
 
 use super::address;
 
-/// The only hop: `None` if the hop cannot be read, or if there are two lines, because the client may have sent one of
-/// the lines.
+/// `None` if there are two lines, because the client may have sent one of them.
 pub(super) fn hop<'a>(
     mut lines: impl Iterator<Item = &'a [u8]>,
     has_port: bool,

@@ -7,9 +7,8 @@ use tonic::transport::server::TcpConnectInfo;
 /// The peer address of the connection, a request extension for hyper servers to set.
 ///
 /// Set it on each request of a connection, to the address returned by `accept()`. With axum's `ConnectInfo` or with
-/// tonic, this is not necessary. `PeerAddress` takes precedence over the addresses set by axum and tonic, so it can
-/// also contain the address from a PROXY protocol header. The address is trusted unconditionally: never take it from a
-/// header field.
+/// tonic, this is not necessary. `PeerAddress` takes precedence over both, so it can also contain the address from a
+/// PROXY protocol header. It is trusted unconditionally: never take it from a header field.
 ///
 /// ```
 /// use std::net::SocketAddr;

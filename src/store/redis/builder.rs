@@ -39,9 +39,7 @@ use crate::{
     telemetry::UnsettledTelemetry,
 };
 
-/// Settings of a [`RedisStore`], validated by [`build`](Self::build) before any connection is opened.
-///
-/// All settings have defaults.
+/// Settings of a [`RedisStore`], all with defaults.
 ///
 /// ```
 /// use std::time::Duration;
@@ -119,17 +117,17 @@ impl RedisStore {
         Self::builder(url).build()
     }
 
-    /// Creates a builder for the Redis at `url`, which is validated by [`build`](RedisStoreBuilder::build).
+    /// Creates a builder for the Redis at `url`.
     pub fn builder(url: impl AsRef<str>) -> RedisStoreBuilder {
         RedisStoreBuilder::at(Servers::Single, [url])
     }
 
-    /// Creates a builder for a store on the connections of a pool that the program already has.
+    /// Creates a builder for a store on the connections of an existing pool.
     ///
     /// The store clones a connection out of the pool for each of its [`connections`](RedisStoreBuilder::connections)
-    /// (2), and another one when it loses a connection, but never for a decision. The connections are multiplexed, so
-    /// the program can use them at the same time, except for commands that block or change the state of a connection.
-    /// The pool must lead to a single server, or to a proxy.
+    /// (2), and another one when it loses a connection, but never for a decision. The program can use the multiplexed
+    /// connections at the same time, except for commands that block or change their state. The pool must lead to a
+    /// single server, or to a proxy.
     ///
     /// The store's own connections ([`new`](Self::new)) are safer. They notice immediately when the server closes them,
     /// send unsent calls again, extend deadlines [under load](crate::LimiterBuilder::deadline), and decisions on them
@@ -186,22 +184,20 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a URL is invalid, if the URLs differ in user, password or TLS, or if they use TLS without a
-    /// rustls crypto provider or the feature `redis-rustls`. Unreachable nodes are not an error.
+    /// Returns the errors of [`new`](Self::new), or an error if the URLs differ in user, password or TLS.
     pub fn cluster(urls: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self, ConfigError> {
         Self::cluster_builder(urls).build()
     }
 
-    /// Creates a builder for a store on a [Redis Cluster](Self#cluster). For the URLs, see [`cluster`](Self::cluster).
+    /// Creates a builder for a store on a [Redis Cluster](Self#cluster), like [`cluster`](Self::cluster).
     pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
         RedisStoreBuilder::at(Servers::Cluster, urls)
     }
 
     /// Creates a store on the primary of `service_name`, as reported by the [sentinels](Self#sentinel) at `urls`.
     ///
-    /// Settings have their defaults. Takes 1 to 64 URLs without Unix sockets, whose user, password and TLS setting
-    /// apply only to the sentinels. A primary with a password, or with another database than 0, needs
-    /// [`primary_url`](RedisStoreBuilder::primary_url).
+    /// Takes 1 to 64 URLs without Unix sockets, whose user, password and TLS setting apply only to the sentinels. A
+    /// primary with a password, or with another database than 0, needs [`primary_url`](RedisStoreBuilder::primary_url).
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -216,8 +212,7 @@ impl RedisStore {
     ///
     /// # Errors
     ///
-    /// Returns an error if a URL is invalid, if it uses TLS without a rustls crypto provider or the feature
-    /// `redis-rustls`, or if the name is empty. Unreachable sentinels are not an error.
+    /// Returns the errors of [`new`](Self::new), or an error if the name is empty.
     pub fn sentinel(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
         service_name: impl Into<String>,
@@ -226,8 +221,7 @@ impl RedisStore {
     }
 
     /// Creates a builder for a store on the primary reported by [sentinels](Self#sentinel).
-    ///
-    /// See [`primary_url`](RedisStoreBuilder::primary_url) for an example.
+    /// [`primary_url`](RedisStoreBuilder::primary_url) has an example.
     pub fn sentinel_builder(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
         service_name: impl Into<String>,
@@ -267,10 +261,9 @@ impl RedisStoreBuilder {
 
     /// Sets the maximum number of concurrent decisions that share a script call, from 1 to 64. Default: 32.
     ///
-    /// Decisions in a shared call have the same results as in separate calls. Calls are shared only while more than two
-    /// decisions per connection are in flight. A decision then waits until a call returns, normally for at most 2 ms.
-    /// Sharing reduces the work of the server and the process. Other clients of the server wait while a shared call
-    /// runs, so lower the maximum if they are latency-critical.
+    /// Calls are shared only while more than two decisions per connection are in flight. A decision then waits until a
+    /// call returns, normally for at most 2 ms. Sharing reduces the work of the server and the process, but other
+    /// clients of the server wait while a shared call runs: lower the maximum if they are latency-critical.
     ///
     /// If the load exceeds the throughput of the server, decisions that would miss the layer's deadline fail with
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded). Calls are not shared in a cluster, with
@@ -282,28 +275,26 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets the timeout for opening a connection, including TLS and login, from 10 ms to 60 s. Default: 1 s.
+    /// Sets the timeout for opening a connection, including TLS, login and queries to sentinels, from 10 ms to 60 s.
+    /// Default: 1 s.
     ///
-    /// Requests do not wait that long: connections are opened in the background, and requests have their own deadline.
-    /// With sentinels, the timeout includes the queries to them. After a quarter of the timeout, a second attempt
-    /// starts in parallel, in case the first one lost a packet.
-    ///
-    /// The timeout does not apply to [open connections](crate::docs::production#calls-and-connections).
+    /// Connections are opened in the background, and requests have their own deadline. After a quarter of the timeout,
+    /// a second attempt starts in parallel. No effect on [open
+    /// connections](crate::docs::production#calls-and-connections).
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;
         self
     }
 
-    /// Computes the user, password and address of each new connection.
+    /// Computes the user, password and address of each new connection, for credentials that rotate without a restart.
     ///
-    /// Use this for passwords and tokens that rotate without a restart. The store calls `prepare` with the settings
-    /// from the URL before it opens or replaces a connection to a server, and opens the connection with the returned
-    /// settings. An error, a panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a
-    /// failed attempt. Connections to sentinels do not use `prepare`. Default: the settings from the URL.
+    /// The store calls `prepare` with the settings from the URL, and opens the connection with the returned ones. An
+    /// error, a panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a failed
+    /// attempt. Connections to sentinels do not use `prepare`. Default: the settings from the URL.
     ///
-    /// Redis leaves open connections logged in after a password change. For the steps of a rotation, see
-    /// [`docs::production`](crate::docs::production#rotating-passwords-and-certificates).
+    /// Redis leaves open connections logged in after a password change: see [the steps of a
+    /// rotation](crate::docs::production#rotating-passwords-and-certificates).
     ///
     /// ```
     /// use std::{future::ready, sync::{Arc, Mutex}};
@@ -333,18 +324,17 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Opens connections with a custom function, for tunnels and other setups.
+    /// Opens connections with a custom function, such as for tunnels, if
+    /// [`connection_info_with`](Self::connection_info_with) and `tls_config` are not sufficient.
     ///
-    /// Use this if [`connection_info_with`](Self::connection_info_with) and `tls_config` are not sufficient. The store
-    /// calls `connect` with the address of the server, cluster node or primary, and with the user, password, database
-    /// and TLS setting of the URL. The function may change all of them. An error, a panic, or a call longer than
-    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. Connections to sentinels do not use
-    /// `connect`.
+    /// The store calls `connect` with the address of the server, cluster node or primary, and with the user, password,
+    /// database and TLS setting of the URL. The function may change all of them. An error, a panic, or a call longer
+    /// than [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. Connections to sentinels do
+    /// not use `connect`.
     ///
     /// The store cannot observe the sockets: a closed connection is only detected when a call fails, and the call is
-    /// not retried. If the server closes idle connections, set its `timeout` to 0.
-    ///
-    /// Set no response timeout, because the layer has a deadline.
+    /// not retried. If the server closes idle connections, set its `timeout` to 0. Set no response timeout, because the
+    /// layer has a deadline.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -381,10 +371,10 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Sets the TLS setting, user, password and database of the primary behind sentinels.
+    /// Sets the TLS setting, user, password and database of the primary behind sentinels. Host and port are ignored.
     ///
-    /// The host and port of the URL are ignored. Default: `redis://primary/`, which has no TLS, user or password, and
-    /// database 0. [`build`](Self::build) rejects this setting for stores without sentinels.
+    /// Default: `redis://primary/`, which has no TLS, user or password, and database 0. [`build`](Self::build) rejects
+    /// this setting for stores without sentinels.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -404,14 +394,13 @@ impl RedisStoreBuilder {
 
     /// Sets whether plans with several partitions are sent in one call per partition. Default: `false`.
     ///
-    /// Use this if the URL leads to a proxy that distributes keys among several servers, such as Envoy, Twemproxy and
-    /// the proxies of hosted services. Such proxies send a script to the server of its first key. The keys of one
-    /// partition have the same hash tag, `{…}`, which the proxy must respect. A plan with several partitions is then
-    /// not atomic, as in a [cluster](RedisStore#cluster), which does not need this setting.
+    /// Use this behind a proxy that distributes keys among several servers, such as Envoy, Twemproxy and the proxies of
+    /// hosted services. It must respect the hash tag, `{…}`, which all keys of a partition share. Plans with several
+    /// partitions are then not atomic, as in a [cluster](RedisStore#cluster), which does not need this setting.
     ///
-    /// Without this setting, the proxy may reject a plan with several partitions, or count its charges on servers where
-    /// later calls do not find them. With it, [`Limiter::ready`](crate::Limiter::ready) accepts nodes of a cluster and
-    /// proxies that do not support `INFO` and `TIME`.
+    /// Without this setting, the proxy may reject such plans, or count them on servers where later calls do not find
+    /// the charges. With it, [`Limiter::ready`](crate::Limiter::ready) accepts nodes of a cluster and proxies that do
+    /// not support `INFO` and `TIME`.
     #[must_use]
     pub fn one_slot_per_call(mut self, one_slot_per_call: bool) -> Self {
         self.one_slot_per_call = one_slot_per_call;
@@ -433,23 +422,23 @@ impl RedisStoreBuilder {
 
     /// Sets the lease time of slots, from 1 s to 24 h. Default: 30 s.
     ///
-    /// The slots of a crashed instance are released after this time. Instances renew their leases in batches, three
-    /// times per lease time. An instance that cannot reach Redis for longer than the lease time loses its slots. After
-    /// reconnecting, the instance acquires the slots again, even if this exceeds the limit.
+    /// The slots of a crashed instance are released after this time. Instances renew their leases three times per lease
+    /// time. An instance that cannot reach Redis for longer loses its slots. After reconnecting, it acquires them
+    /// again, even if this exceeds the limit.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
         self
     }
 
-    /// Sets the maximum random delay of the expiry of keys after their last window has ended, from 0 s to 1 h.
+    /// Sets the maximum random delay of the expiry of keys after their last window has ended, from 0 s to 1 h. Default:
+    /// 1 min.
     ///
-    /// Default: 1 min. Fixed and sliding windows of all callers end at the same time, and expiring a million keys at
-    /// once blocks Redis for seconds. The delay is at most the remaining lifetime of the key at the time of the write.
-    /// Decisions are not affected, because the counts of ended windows are ignored. Keys of token and leaky buckets,
-    /// logs and slots have no delay.
+    /// Windows of all callers end at the same time, and expiring a million keys at once blocks Redis for seconds. The
+    /// delay is at most the remaining lifetime of the key at the time of the write, and does not affect decisions. Keys
+    /// of token and leaky buckets, logs and slots have none.
     ///
-    /// Use a longer delay for daily windows with several million callers, and a shorter delay if memory is scarce.
+    /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce.
     /// Instances with different delays can share a Redis.
     #[must_use]
     pub fn expiry_jitter(mut self, longest: Duration) -> Self {
@@ -485,8 +474,8 @@ impl RedisStoreBuilder {
     ///
     /// # Errors
     ///
-    /// Returns an error if a setting is out of range or does not apply to this kind of store, if a URL is invalid, or
-    /// if it uses TLS without a rustls crypto provider or the feature `redis-rustls`.
+    /// Returns the errors of [`RedisStore::new`], or an error if a setting is out of range or does not apply to this
+    /// kind of store.
     pub fn build(self) -> Result<RedisStore, ConfigError> {
         self.check()?;
         let topology = self.topology()?;

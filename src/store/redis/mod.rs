@@ -32,9 +32,9 @@ use crate::{
 /// the server's clock. Keys expire when their state no longer affects decisions. The store keeps at most 78 policies
 /// per caller and scope, and evicts the least recently charged.
 ///
-/// Creating a store does not wait for a connection, so services start while Redis is unavailable. Clones share the
-/// connections. The store replaces lost connections in the background, and has no timeouts: the layer adds a deadline,
-/// a circuit breaker and a [`FailureMode`](crate::FailureMode).
+/// Services start while Redis is unavailable. Clones share the connections. Lost connections are replaced in the
+/// background. Calls have no timeout: the layer adds a deadline, a circuit breaker and a
+/// [`FailureMode`](crate::FailureMode).
 ///
 /// See [`docs::production`](crate::docs::production#which-redis) for supported servers, memory, permissions and faults.
 ///
@@ -62,30 +62,28 @@ use crate::{
 /// # URLs
 ///
 /// `redis://[user[:password]@]host[:port][/database]`, the same with `rediss:` for TLS (feature `redis-rustls`), and
-/// `redis+unix:///path/to/socket`. For TLS, the program must install a rustls crypto provider first; otherwise, `new`
-/// returns an error.
+/// `redis+unix:///path/to/socket`. For TLS, the program must first install a rustls crypto provider.
 ///
 /// # Cluster
 ///
-/// All state of a partition is in one slot, so a decision about one partition is one atomic call, as on a single
-/// server. A plan with several partitions, such as user and address, calls their slots one after another: if one of
-/// them rejects or fails, the earlier charges are refunded, but count until then. Put the policy that rejects most
-/// often first.
+/// A decision about one partition is one atomic call, because all its state is in one slot. A plan with several
+/// partitions, such as user and address, calls their slots one after another: if one of them rejects or fails, the
+/// earlier charges are refunded, but count until then. Put the policy that rejects most often first.
 ///
-/// If a node does not respond, only the callers in its slots are affected, because each node has its own circuit
-/// breaker. See [Redis Cluster](crate::docs::production#redis-cluster) for the exceptions, migrated slots and settings.
+/// Each node has its own circuit breaker, so a node that does not respond affects only the callers in its slots. See
+/// [Redis Cluster](crate::docs::production#redis-cluster) for the exceptions, migrated slots and settings.
 ///
 /// # Sentinel
 ///
 /// For each new connection, the store queries all sentinels and connects to the primary. It subscribes to their
-/// announcements of failovers, and follows each failover at once. Redis replicates asynchronously, so a failover loses
-/// the latest charges. See [Sentinel and failovers](crate::docs::production#sentinel-and-failovers).
+/// announcements, and follows each failover at once. Redis replicates asynchronously, so a failover loses the latest
+/// charges. See [Sentinel and failovers](crate::docs::production#sentinel-and-failovers).
 ///
 /// # Proxies
 ///
-/// A proxy that distributes keys among several servers (Envoy, Twemproxy, the proxies of hosted services) needs
-/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call). See [Which
-/// Redis](crate::docs::production#which-redis) for the tested proxies.
+/// A proxy that distributes keys among several servers needs
+/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call). See [Which Redis](crate::docs::production#which-redis)
+/// for the tested proxies.
 #[derive(Clone)]
 pub struct RedisStore(Arc<Engine>);
 
@@ -101,10 +99,10 @@ impl RedisStore {
     /// the command must be in the slot of `key`; elsewhere, `key` is ignored. Use a separate store for replies larger
     /// than a few kilobytes, because decisions on the same connection wait for them.
     ///
-    /// The command runs in a script, whose reply contains the number of its call, so that no command receives the reply
-    /// of another. The user therefore needs the permission for `EVAL`, and the command must be one that scripts can
-    /// call: `EVAL` in full instead of `EVALSHA`, no `FCALL` or `CLIENT`, and nothing that blocks or changes the state
-    /// of the connection. It can have up to 7,000 arguments. Integers above 2⁵³ lose precision.
+    /// The command runs in a script, so that no command receives the reply of another. The user needs the permission
+    /// for `EVAL`, and scripts must be able to call the command: `EVAL` in full instead of `EVALSHA`, no `FCALL` or
+    /// `CLIENT`, and nothing that blocks or changes the state of the connection. It can have up to 7,000 arguments.
+    /// Integers above 2⁵³ lose precision.
     ///
     /// There is no deadline: wrap the future in a timeout.
     ///

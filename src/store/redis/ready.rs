@@ -20,13 +20,13 @@ use crate::{
     sync::random,
 };
 
-/// Decisions per server. Each decision uses the next connection, so connections beyond this number are not tested.
+/// Per server. Each decision uses the next connection, so connections beyond this number are not tested.
 const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
 const OLDEST: u32 = 5;
 
-/// Settings and state from `INFO`. Missing values are empty.
+/// From `INFO`. Missing values are empty.
 #[derive(Debug, PartialEq, Eq)]
 struct ServerFacts {
     version: String,
@@ -102,8 +102,8 @@ impl Engine {
         Ok(call.into_value())
     }
 
-    /// Returns the facts of a server, or the reason why `INFO` is not permitted. Redis before version 7 accepts only
-    /// one section per call, and some proxies close the connection.
+    /// The error is the reason why `INFO` is not permitted. Redis before version 7 accepts only one section per call,
+    /// and some proxies close the connection.
     async fn facts(&self, key: &Key) -> Result<Result<ServerFacts, StoreError>, StoreError> {
         let (mut text, is_behind_proxy) = (String::new(), self.server.topology.is_behind_proxy());
         for section in ["server", "memory", "replication"] {
@@ -183,8 +183,8 @@ impl Engine {
         cause.map_or(Ok(()), |cause| Err(denial(&denied.join(", "), cause)))
     }
 
-    /// Checks that each decision includes the charges of the previous decisions, on all connections. Returns the
-    /// duration of the fastest decision.
+    /// Checks that each decision includes the charges of the previous ones, on all connections. Returns the duration of
+    /// the fastest.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
         let mut fastest = Duration::MAX;
         let mut made = MadeDecisions {
@@ -266,7 +266,7 @@ fn bucket() -> QuotaPolicy {
     QuotaPolicy::per_day("token bucket", QUOTA)
 }
 
-/// A policy of each kind. The remaining units of the first policy show the number of decisions.
+/// A policy of each kind. The remaining units of the first one show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [

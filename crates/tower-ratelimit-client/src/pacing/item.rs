@@ -9,15 +9,14 @@ pub(super) struct Item {
     pub(super) name: Option<String>,
     pub(super) partition_key: Option<Vec<u8>>,
     pub(super) unit: Unit,
-    /// The server's quota, or if the server does not send it, the largest observed number of remaining units.
+    /// If the server does not send it, the largest observed number of remaining units.
     quota: u64,
-    /// Requests that can be sent before `until`, in addition to those in flight. For units other than requests, the
-    /// last value from the server.
+    /// Requests that can be sent before `until`, in addition to those in flight. For other units, the last value from
+    /// the server.
     left: u64,
     /// Requests that were sent with `left` at 0 since the server last sent the limit.
     without: u64,
     until: Instant,
-    /// The time of the next request according to pacing.
     next_at: Instant,
     pub(super) forget_at: Instant,
     /// The number of the last request when the server last sent the limit.
@@ -25,10 +24,9 @@ pub(super) struct Item {
     lowest: Lowest,
 }
 
-/// The lowest value among the responses that arrived since the last request was sent.
+/// The lowest value of the responses that arrived since the last request was sent.
 #[derive(Debug, Default)]
 struct Lowest {
-    /// The number of the last request.
     last: u64,
     remaining: u64,
     answers: u64,
@@ -36,15 +34,11 @@ struct Lowest {
     number: u64,
 }
 
-/// The position of a response among the requests.
 pub(super) struct Answer {
-    /// The number of the answered request.
     pub(super) number: u64,
-    /// The number of the last request.
     pub(super) last: u64,
     pub(super) in_flight: u64,
-    /// Requests that the server may not have counted when it created the response: all but those that had finished when
-    /// the request was sent.
+    /// Requests that the server may not have counted: all but those that had finished when the request was sent.
     pub(super) uncounted: u64,
 }
 
@@ -72,7 +66,7 @@ impl Item {
     const SHORTEST_MEMORY: Duration = Duration::from_secs(10);
     const LONGEST_MEMORY: Duration = Duration::from_secs(60);
 
-    /// Returns `None` if the server does not send the remaining units, or if the name and partition key are too long.
+    /// `None` if the server does not send the remaining units, or if the name and partition key are too long.
     pub(super) fn new(limit: &Limit, answer: &Answer, now: Instant, until: Instant) -> Option<Self> {
         let remaining = limit.remaining?;
         let length = limit.name.as_ref().map_or(0, String::len) + limit.partition_key.as_ref().map_or(0, Vec::len);
@@ -167,7 +161,7 @@ impl Item {
         }
     }
 
-    /// The time at which this limit allows the next request, regardless of requests in flight, but not before `now`.
+    /// Regardless of requests in flight, but not before `now`.
     pub(super) fn wait_until(&self, now: Instant, low_percent: u8) -> Instant {
         if self.is_over(now) {
             now
@@ -180,7 +174,7 @@ impl Item {
         }
     }
 
-    /// Returns `true` if the requests in flight may hold all slots of this limit. A single request is always allowed.
+    /// A single request is always allowed.
     pub(super) fn is_full(&self, in_flight: u64) -> bool {
         // The server may have sent the number of free slots before it counted any of the requests in flight.
         self.unit == Unit::ConcurrentRequests && in_flight >= self.left.max(1)
@@ -195,7 +189,7 @@ impl Item {
         self.left == 0
     }
 
-    /// Returns `true` if the window has ended. The remaining units are uncertain from then on.
+    /// The remaining units are uncertain from then on.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until <= now
     }

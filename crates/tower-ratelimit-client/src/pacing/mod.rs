@@ -1,8 +1,7 @@
 //! Computes when the next request can be sent, without Tower, timers or a clock.
 //!
-//! Requests count as soon as they are sent. A server creates a response at some time between the sending of its request
-//! and its arrival, so the response may or may not include other requests in flight. The remaining units are therefore
-//! a lower bound until no request is in flight.
+//! Requests count as soon as they are sent. A response may or may not include other requests in flight, so the
+//! remaining units are a lower bound until no request is in flight.
 
 mod item;
 
@@ -17,7 +16,7 @@ use super::{Caps, advice::Advice, limit::Limit};
 
 /// A strategy for spending the remaining units of a server.
 ///
-/// With four units remaining for twelve seconds, the next five requests are sent at these times, in seconds:
+/// With four units remaining for twelve seconds, the next five requests are sent at these seconds:
 ///
 /// | strategy | times |
 /// |---|---|
@@ -69,14 +68,14 @@ pub enum Strategy {
     /// Uses all units as fast as requests arrive, then waits. Minimizes the delay of jobs that fit into the quota.
     #[default]
     Greedy,
-    /// Spreads the units evenly over the rest of the window once they run low. Smooths traffic and leaves units for
-    /// other clients that share the quota.
+    /// Spreads the units evenly over the rest of the window once they run low. Leaves units for other clients that
+    /// share the quota.
     Pace {
-        /// The threshold as a percentage of the quota, 1 to 100; 100 always paces. If the server does not send its
-        /// quota, the largest observed number of remaining units is used instead.
+        /// The threshold in percent of the quota, 1 to 100; 100 always paces. If the server does not send its quota,
+        /// the largest observed number of remaining units is used.
         below_percent: u8,
     },
-    /// Tracks limits, but never waits. Disables retries, because they would have to wait.
+    /// Tracks limits, but never waits. Disables retries.
     Observe,
 }
 
@@ -89,10 +88,9 @@ impl Strategy {
 
 /// The known limits of one server, from which the time of the next request is computed.
 ///
-/// Use `Pacing` to build a client without Tower. [`ClientLayer`](super::ClientLayer) has one `Pacing` for each origin
-/// and partition. `Pacing` neither reads a clock nor waits: acquire a permit, send the request or wait, and report the
-/// outcome. `now` must come from one monotonic clock. With Tokio, use `tokio::time::Instant::now().into_std()`, which
-/// tests can pause.
+/// Use `Pacing` to build a client without Tower. It neither reads a clock nor waits: acquire a permit, send the request
+/// or wait, and report the outcome. `now` must come from one monotonic clock. With Tokio, use
+/// `tokio::time::Instant::now().into_std()`, which tests can pause.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -126,24 +124,23 @@ impl Strategy {
 /// - Units that remain after `t` can still be used. Once none remain, requests are sent one at a time until a response
 ///   reports the remaining units.
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits, unless it is zero.
-/// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes no wait,
-///   or less than a second, this time doubles with each further rejection in a row, up to [`Caps::max_wait`].
+/// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes less, this
+///   time doubles with each further rejection in a row, up to [`Caps::max_wait`].
 /// - After a rejection or `Retry-After`, requests are also sent one at a time, until a response has neither. A request
 ///   without a response delays the next one for at most five seconds.
-/// - A limit that the server does not send again is forgotten some time after `t` has passed. This time is as long as
-///   `t`, but at least 10 and at most 60 seconds.
+/// - A limit that the server does not send again is forgotten when `t` has passed, and then as long again, but at least
+///   10 and at most 60 seconds.
 /// - At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
 ///
 /// # Units
 ///
 /// If a limit counts requests, each request costs one unit. Other units delay requests as follows:
 ///
-/// - `content-bytes`: the size of the next request is unknown, so requests are sent while any bytes remain. If none
-///   remain, nothing is sent within `t`, and then one request at a time.
-/// - `concurrent-requests`: at most `r` requests are in flight, because the server may not have counted any of them in
-///   `r`. A single request is always allowed. If no slots remain, nothing is sent within `t`, if the server sends `t`.
-///   The server releases a slot when the response body ends, which `Pacing` cannot observe: if bodies are long, limit
-///   the concurrency yourself.
+/// - `content-bytes`: requests are sent while any bytes remain, because the size of the next request is unknown. If
+///   none remain, nothing is sent within `t`, and then one request at a time.
+/// - `concurrent-requests`: at most `r` requests, and always one, are in flight. If no slots remain, nothing is sent
+///   within `t`, if the server sends `t`. The server releases a slot when the response body ends, which `Pacing` cannot
+///   observe: if bodies are long, limit the concurrency yourself.
 /// - Any other unit, such as the tokens of a [`Profile`](super::Profile): like `content-bytes`.
 pub struct Pacing {
     strategy: Strategy,
@@ -152,24 +149,24 @@ pub struct Pacing {
     partition_key: Option<Vec<u8>>,
     items: Vec<Item>,
     blocked_until: Option<Instant>,
-    /// The number of the last request. Cancelled requests have numbers, too.
+    /// Cancelled requests have numbers, too.
     last: u64,
-    /// Requests that were answered, lost or cancelled.
+    /// Answered, lost or cancelled.
     finished: u64,
-    /// Requests that have finished since the last one was sent.
+    /// Since the last request was sent.
     finished_since: u64,
     trial: Option<Trial>,
     /// The value of `last` when a rejection arrived.
     rejected_at: Option<u64>,
-    /// The number of consecutive rejections. Rejections of requests that were sent together count once.
+    /// Rejections of requests that were sent together count once.
     rejections: u32,
 }
 
-/// A probe request, sent to learn the remaining units.
+/// Sent to learn the remaining units.
 #[derive(Debug)]
 struct Trial {
     number: u64,
-    /// The time at which another probe may be sent, even if this probe has no response.
+    /// When another probe may be sent, even if this one has no response.
     expires_at: Instant,
 }
 
@@ -215,9 +212,8 @@ pub enum Acquire {
 
 /// A permit to send one request.
 ///
-/// Report the outcome with [`Pacing::record_response`], [`Pacing::record_loss`] or [`Pacing::cancel`]. Until then, the
-/// request counts as in flight. A permit dropped without a report counts as in flight forever, so the remaining units
-/// are underestimated.
+/// Report the outcome with [`Pacing::record_response`], [`Pacing::record_loss`] or [`Pacing::cancel`]. A permit dropped
+/// without a report counts as in flight forever, so the remaining units are underestimated.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -298,15 +294,15 @@ impl Wait {
 
 impl Pacing {
     const MAX_ITEMS: usize = 32;
-    /// The time for which a probe without a response delays other requests.
+    /// How long a probe without a response delays other requests.
     const PATIENCE: Duration = Duration::from_secs(5);
-    /// The shortest wait after a rejection.
+    /// After a rejection.
     const SHORTEST_WAIT: Duration = Duration::from_secs(1);
 
     /// Creates a `Pacing` without known limits.
     ///
-    /// Unlike the [builder](super::ClientLayerBuilder::strategy), `new` accepts any percentage for [`Strategy::Pace`]:
-    /// 0 never paces, and values above 100 are treated as 100.
+    /// Unlike the [builder](super::ClientLayerBuilder::strategy), accepts any percentage for [`Strategy::Pace`]: 0
+    /// never paces, and values above 100 are treated as 100.
     pub fn new(strategy: Strategy, caps: Caps) -> Self {
         Self {
             strategy,
@@ -324,11 +320,8 @@ impl Pacing {
         }
     }
 
-    /// Lengthens each wait by a random fraction of up to `percent` percent. Default: 0.
-    ///
-    /// Jitter spreads the requests that the clients of a server send after a wait. Values above 100 are treated as 100.
-    /// Waits do not exceed [`Caps::max_wait`]. A wait that reaches this cap is shortened instead: with 10 percent and a
-    /// cap of 600 seconds, it lasts between 545 and 600 seconds.
+    /// Lengthens each wait by a random fraction of up to `percent` percent, like
+    /// [`jitter_percent`](super::ClientLayerBuilder::jitter_percent). Default: 0. Values above 100 are treated as 100.
     #[must_use]
     pub fn with_jitter(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
@@ -338,8 +331,7 @@ impl Pacing {
     /// Sets the partition key of the requests, as computed by the server. Default: none.
     ///
     /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
-    /// requests. Otherwise, all partitions delay requests. `key` is compared with the decoded bytes: `alice` matches
-    /// `pk=:YWxpY2U=:`.
+    /// requests. Otherwise, all do. `key` is compared with the decoded bytes: `alice` matches `pk=:YWxpY2U=:`.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -355,9 +347,7 @@ impl Pacing {
         }
     }
 
-    /// Records the head of a response.
-    ///
-    /// Must also be called if `advice` [is empty](Advice::is_empty), because the response ends the request.
+    /// Records the head of a response, even if `advice` [is empty](Advice::is_empty): it ends the request.
     pub fn record_response(&mut self, dispatch: SendPermit, advice: &Advice, now: Instant) {
         self.finish(&dispatch);
         let wait = advice.retry_after().filter(|wait| !wait.is_zero());
@@ -379,23 +369,22 @@ impl Pacing {
         self.settle();
     }
 
-    /// Records that a request was sent without receiving a response.
-    ///
-    /// The unit is not refunded, because the server may have counted the request. See [`SendPermit`] for an example.
+    /// Records that a request was sent without receiving a response. The unit is not refunded, because the server may
+    /// have counted the request.
     pub fn record_loss(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.settle();
     }
 
-    /// Cancels a request that was not sent and refunds its unit. See [`SendPermit`] for an example.
+    /// Cancels a request that was not sent, and refunds its unit.
     pub fn cancel(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.items.iter_mut().for_each(|item| item.give_back(dispatch.number));
         self.settle();
     }
 
-    /// Returns the limits known at `now`, at most 32, with the units that this client can still spend and the remaining
-    /// time of the window.
+    /// Returns the limits known at `now`, with the units that this client can still spend and the remaining time of the
+    /// window.
     pub fn limits(&self, now: Instant) -> Vec<Limit> {
         let known = self.items.iter().filter(|item| item.is_known(now));
         known.map(|item| item.to_limit(now)).collect()
@@ -412,7 +401,7 @@ impl Pacing {
         self.last - self.finished
     }
 
-    /// The time at which all known limits expire, unless a response arrives.
+    /// When all known limits expire, unless a response arrives.
     pub(super) fn known_until(&self) -> Option<Instant> {
         let items = self.items.iter().map(|item| item.forget_at);
         items.max().max(self.blocked_until)
@@ -443,7 +432,7 @@ impl Pacing {
         })
     }
 
-    /// Returns the wait after the nth rejection or failure in a row: 1, 2, 4 … seconds.
+    /// After the nth rejection or failure in a row: 1, 2, 4 … seconds.
     pub(super) fn backoff(&self, count: u32) -> Duration {
         let doublings = count.saturating_sub(1).min(31);
         self.jittered(Self::SHORTEST_WAIT.saturating_mul(1 << doublings))
@@ -464,7 +453,6 @@ impl Pacing {
         }
     }
 
-    /// Returns `true` if a request sent now would be a [`Trial`].
     fn is_trial(&self, now: Instant) -> bool {
         self.rejected_at.is_some() || self.in_force(now).any(|item| item.is_used_up() && item.is_over(now))
     }
@@ -527,7 +515,6 @@ impl Pacing {
         }
     }
 
-    /// Returns the end of all waits that have been imposed.
     fn block_until(&mut self, moment: Instant) -> Instant {
         let until = self.blocked_until.map_or(moment, |until| until.max(moment));
         self.blocked_until = Some(until);
@@ -579,7 +566,7 @@ impl Pacing {
         }
     }
 
-    /// Returns a random time of at least `wait`, up to the cap, or if `wait` reaches the cap, shortly before the cap.
+    /// A random time of at least `wait`, up to the cap, or if `wait` reaches the cap, shortly before the cap.
     fn jittered(&self, wait: Duration) -> Duration {
         let cap = self.caps.max_wait();
         let wait = wait.min(cap);

@@ -12,7 +12,7 @@ use ratelimit_fields::Unit;
 /// The fields of one limit, for a [`Profile`](super::Profile).
 ///
 /// Numbers may have a fraction. Field names are case-insensitive, and
-/// [`build`](super::super::ClientLayerBuilder::build) rejects names that are not field names.
+/// [`build`](super::super::ClientLayerBuilder::build) rejects invalid ones.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -54,23 +54,20 @@ pub struct LimitFields {
 }
 
 impl LimitFields {
-    /// Creates a description without fields, of a limit that has no name and counts requests.
+    /// Creates a limit without fields and name, which counts requests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the name of the limit. Default: none.
-    ///
-    /// Limits with the same name are treated as one limit, so each limit of a profile needs its own name.
+    /// Sets the name of the limit. Default: none. Limits of the same name are one limit.
     #[must_use]
     pub fn with_name(mut self, name: &'static str) -> Self {
         self.name = Some(name);
         self
     }
 
-    /// Sets the field that contains the name, for services with different limits for different requests.
-    ///
-    /// If the field is absent, empty or longer than 64 bytes, the limit has the name of [`with_name`](Self::with_name).
+    /// Sets the field that contains the name, for services with different limits for different requests. If it is
+    /// absent, empty or longer than 64 bytes, [`with_name`](Self::with_name) applies.
     #[must_use]
     pub fn with_name_field(mut self, field: &'static str) -> Self {
         self.name_field = Some(field);
@@ -98,9 +95,7 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field that contains the used units, for services that do not send the remaining units.
-    ///
-    /// The value can be a number or, with the quota, two numbers such as `38/40`. The field of
+    /// Sets the field that contains the used units: a number or, with the quota, two numbers such as `38/40`.
     /// [`with_remaining`](Self::with_remaining) takes precedence.
     #[must_use]
     pub fn with_used(mut self, field: &'static str) -> Self {
@@ -108,9 +103,7 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field that contains the time of the reset.
-    ///
-    /// The value can be:
+    /// Sets the field that contains the time of the reset:
     ///
     /// - seconds from now, such as `30` or `1.5`, or a duration with units, such as `6m0s` or `20ms`;
     /// - a Unix time: numbers from 10⁹ are seconds, and numbers from 10¹² are milliseconds;
@@ -123,7 +116,8 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field that contains the time of the reset, as in [`with_reset`](Self::with_reset), but in milliseconds.
+    /// Sets the field that contains the time of the reset in milliseconds, otherwise like
+    /// [`with_reset`](Self::with_reset).
     #[must_use]
     pub fn with_reset_ms(mut self, field: &'static str) -> Self {
         self.reset = Some(TimeField::milliseconds(field));
@@ -167,7 +161,7 @@ fn number(text: &str, _: &Clock) -> Result<u64, &'static str> {
     Ok(whole)
 }
 
-/// Returns the used units, rounded up, and the quota.
+/// The used units, rounded up, and the quota.
 fn used(text: &str, clock: &Clock) -> Result<(u64, Option<u64>), &'static str> {
     let (text, quota) = match text.split_once('/') {
         Some((text, quota)) => (text.trim_ascii_end(), Some(number(quota.trim_ascii_start(), clock)?)),

@@ -13,9 +13,9 @@ use ratelimit_fields::Unit;
 
 /// A description of the nonstandard rate-limit fields of a service.
 ///
-/// Use a profile for services with `X-RateLimit-*` or custom fields, whose names do not determine the meaning of their
-/// values. Select it for each origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse
-/// a response with [`Advice::read_as`](super::Advice::read_as).
+/// Use a profile for services with `X-RateLimit-*` or custom fields. Select it for each origin with
+/// [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse a response with
+/// [`Advice::read_as`](super::Advice::read_as).
 ///
 /// | profile | the client reads |
 /// |---|---|
@@ -27,8 +27,8 @@ use ratelimit_fields::Unit;
 ///
 /// # Describe a service
 ///
-/// A profile consists of the fields of each limit, of further fields with a wait, and of the statuses that reject a
-/// request. These settings also extend the profiles above.
+/// The fields of each limit, further fields with a wait, and the statuses that reject a request. These also extend the
+/// profiles above.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -66,8 +66,7 @@ use ratelimit_fields::Unit;
 /// individually, with an error in [`Advice::ignored`](super::Advice::ignored).
 ///
 /// A limit on tokens delays requests only while no tokens remain, because the cost of the next request is unknown.
-/// Absolute times are compared with the `Date` of the response, because the server's clock sets both. Without `Date`,
-/// they are compared with the local clock.
+/// Absolute times are compared as [for all responses](super::Advice#what-is-read-in-addition-to-the-drafts).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     limits: Vec<LimitFields>,
@@ -88,7 +87,7 @@ macro_rules! limit_fields {
 }
 
 impl Profile {
-    /// Creates a profile without fields, so that only the fields of the drafts are read.
+    /// Creates a profile without fields.
     pub fn new() -> Self {
         Self::default()
     }
@@ -96,9 +95,8 @@ impl Profile {
     /// Creates the profile of services with `X-RateLimit-*`, `X-Rate-Limit-*` or `RateLimit-*`, such as X, Okta,
     /// Reddit, and services with express-rate-limit or tower-quota.
     ///
-    /// The reset can have [any format](LimitFields::with_reset), for example seconds or a Unix time. The limits are
-    /// named `x-ratelimit` and `x-rate-limit`, because a gateway and the service behind it can use different fields. The
-    /// limit of `RateLimit-*` has no name.
+    /// The reset can have [any format](LimitFields::with_reset). The limits are named `x-ratelimit` and `x-rate-limit`,
+    /// because a gateway and the service behind it can use different fields. The limit of `RateLimit-*` has no name.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -142,7 +140,7 @@ impl Profile {
     /// Creates the profile of OpenAI ([its documentation](https://platform.openai.com/docs/guides/rate-limits)), and of
     /// services that use the same fields, with limits `requests` and `tokens`.
     ///
-    /// The reset is the time until the entire limit is restored, so a client that exhausts the limit waits longer than
+    /// The reset is the time until the entire limit is restored, so after exhausting it, a client waits longer than
     /// necessary.
     ///
     /// ```
@@ -214,17 +212,15 @@ impl Profile {
         self
     }
 
-    /// Adds a field that has the meaning of `Retry-After`, in [any format](LimitFields::with_reset) of a reset.
-    ///
-    /// If a response has several such fields, the longest wait applies. See
-    /// [`with_default_wait`](Self::with_default_wait) for an example.
+    /// Adds a field that has the meaning of `Retry-After`, in [any format](LimitFields::with_reset) of a reset. The
+    /// longest wait of several fields applies. [`with_default_wait`](Self::with_default_wait) has an example.
     #[must_use]
     pub fn with_retry_after(mut self, field: &'static str) -> Self {
         self.waits.push(TimeField::seconds(field));
         self
     }
 
-    /// Adds a field that has the meaning of `Retry-After`, but contains milliseconds, such as `retry-after-ms`.
+    /// Adds a field that has the meaning of `Retry-After` in milliseconds, such as `retry-after-ms`.
     #[must_use]
     pub fn with_retry_after_ms(mut self, field: &'static str) -> Self {
         self.waits.push(TimeField::milliseconds(field));
@@ -238,8 +234,8 @@ impl Profile {
         self
     }
 
-    /// Treats a response with `status` as a [rejection](super::Advice::is_rejection) if it has a wait or a limit
-    /// without remaining units. Use this for a status that can also mean something else, such as 403.
+    /// Treats a response with `status`, such as 403, as a [rejection](super::Advice::is_rejection) only if it has a
+    /// wait or a limit without remaining units.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -286,7 +282,6 @@ impl Profile {
         self
     }
 
-    /// Adds the limits that are not already in `limits`.
     pub(super) fn read_limits(&self, reader: &mut Reader<'_>, limits: &mut Vec<Limit>) {
         for fields in &self.limits {
             let limit = fields.read(reader).filter(|limit| !limits.contains(limit));
@@ -294,7 +289,7 @@ impl Profile {
         }
     }
 
-    /// Returns the longest wait of the additional fields.
+    /// The longest wait of the additional fields.
     pub(super) fn read_wait(&self, reader: &mut Reader<'_>) -> Option<Duration> {
         let waits = self.waits.iter().filter_map(|field| field.read(reader));
         waits.max()

@@ -25,7 +25,6 @@ impl Profiles {
         self.error.get_or_insert_with(|| BuildError::new("profile", problem));
     }
 
-    /// The error of the first invalid origin or profile.
     pub(crate) fn check(&self) -> Result<(), BuildError> {
         self.error.clone().map_or(Ok(()), Err)
     }
