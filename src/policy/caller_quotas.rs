@@ -53,7 +53,8 @@ use crate::clock::Timestamp;
 /// # Cost
 ///
 /// Callers with equal quotas share one prepared set of policies, which takes a few microseconds to create. Each tier
-/// caches up to 4,096 sets. When the cache is full, a new set evicts a random set.
+/// caches up to 4,096 sets, and each thread up to 4,096 copies of them. When a cache is full, a new set evicts a random
+/// set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerQuotas(Arc<IndividualQuotas>);
 

@@ -96,7 +96,7 @@ impl CheckedRules {
 
     #[inline]
     pub(super) fn tiers(&self) -> &[Arc<QuotaSet>] {
-        let copy = |set: &Arc<QuotaSet>| Arc::new(set.with_own_count());
+        let copy = |set: &Arc<QuotaSet>| Arc::new(set.for_thread());
         self.tiers.local(|tiers| tiers.iter().map(copy).collect())
     }
 

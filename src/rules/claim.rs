@@ -1,9 +1,6 @@
 //! Claims: rules and a switch from a source outside the program.
 
-use std::{
-    fmt, mem,
-    sync::{Arc, atomic::Ordering},
-};
+use std::{fmt, mem, sync::Arc};
 
 use super::{
     checked::{AppliedRules, Rollout},
@@ -117,6 +114,7 @@ impl RulesUpdate {
 impl Active {
     /// Applies rules of the program, overriding a claim.
     pub(super) fn replace(&mut self, rules: AppliedRules) {
+        self.has_data = true;
         let before = mem::replace(&mut self.rules, rules);
         if self.is_claimed {
             self.overridden.get_or_insert(before);
@@ -124,6 +122,7 @@ impl Active {
     }
 
     fn replace_by_claim(&mut self, rules: AppliedRules) {
+        self.has_data = true;
         *self.overridden.as_mut().unwrap_or(&mut self.rules) = rules;
     }
 }
@@ -197,7 +196,6 @@ impl RulesClaim {
         });
         let rollout = rollout.transpose()?;
         let rules = AppliedRules { current, rollout };
-        self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
             active.switch.turn_by_claim(update.enabled);
             active.replace_by_claim(rules.clone());

@@ -1,4 +1,4 @@
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use super::{
     checked::{AppliedRules, Rollout},
@@ -83,7 +83,6 @@ impl RulesHandle {
             current: self.0.check(rules)?,
             rollout: None,
         };
-        self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| active.replace(rules.clone()));
         Ok(())
     }
@@ -102,7 +101,6 @@ impl RulesHandle {
     pub fn roll_out(&self, percent: u8, rules: Rules) -> Result<(), ConfigError> {
         let _changing = self.0.begin_change();
         let rollout = Rollout::new(percent, Vec::new(), || self.0.check(rules))?;
-        self.0.has_data.store(true, Ordering::Relaxed);
         self.0.change(|active| {
             active.replace(AppliedRules {
                 current: Arc::clone(&active.rules.current),

@@ -1,6 +1,6 @@
 use std::{
     fmt,
-    sync::{Arc, MutexGuard, atomic::AtomicBool},
+    sync::{Arc, MutexGuard},
     time::Duration,
 };
 
@@ -25,8 +25,6 @@ pub(crate) struct Policies {
     pub(super) scope: Box<str>,
     /// Names of all keys except the main key.
     pub(super) keys: Vec<String>,
-    /// Set if the rules were loaded as data. Such rules need not use every key and unit of the program.
-    pub(super) has_data: AtomicBool,
     pub(super) active: ArcSwap<Active>,
     /// See [`begin_change`](Self::begin_change).
     pub(super) changing: Mutex<()>,
@@ -61,13 +59,13 @@ impl Policies {
             config: Arc::new(config),
             switch: Switch::default(),
             rules: AppliedRules { current, rollout: None },
+            has_data,
             is_claimed: false,
             overridden: None,
         };
         Ok(Self {
             scope: scope.into(),
             keys,
-            has_data: AtomicBool::new(has_data),
             active: ArcSwap::from_pointee(active),
             changing: Mutex::default(),
             switch_meter: SwitchMeter::new(scope),

@@ -35,6 +35,8 @@ pub(crate) struct Active {
     pub(super) config: Arc<RulesConfig>,
     pub(super) switch: Switch,
     pub(super) rules: AppliedRules,
+    /// Set if the rules were loaded as data. Such rules need not use every key and unit of the program.
+    pub(super) has_data: bool,
     pub(super) is_claimed: bool,
     /// The rules of the source that has claimed them, while the program overrides them.
     pub(super) overridden: Option<AppliedRules>,

@@ -37,7 +37,7 @@ pub(crate) struct QuotaSet {
     allows_individual: bool,
     /// True for policies at reduced capacity.
     pub(crate) is_reduced: bool,
-    /// Set if this is the copy of a thread.
+    /// Set in the copy of a thread. Not in copies of variants, so that a variant is dropped when it is evicted.
     original: Option<Arc<Self>>,
     variants: Mutex<Variants>,
 }
@@ -174,8 +174,15 @@ impl QuotaSet {
         Self::of(Arc::clone(&self.tier), self.policies.clone(), self.parts.clone(), views)
     }
 
-    /// A copy with its own reference counts, for another thread.
-    pub(super) fn with_own_count(self: &Arc<Self>) -> Self {
+    /// A copy for the requests of a thread, which finds the variants of `self`.
+    pub(super) fn for_thread(self: &Arc<Self>) -> Self {
+        Self {
+            original: Some(Arc::clone(self)),
+            ..self.with_own_count()
+        }
+    }
+
+    fn with_own_count(&self) -> Self {
         let parts = self.parts.iter().map(|part| SetPart {
             key: part.key,
             policies: part.policies.with_own_count(),
@@ -185,9 +192,9 @@ impl QuotaSet {
             policies: self.policies.with_own_count(),
             parts: parts.collect(),
             views: self.views.iter().map(SetView::with_own_count).collect(),
-            original: Some(Arc::clone(self)),
+            original: None,
             variants: Mutex::default(),
-            ..**self
+            ..*self
         }
     }
 
@@ -340,7 +347,7 @@ mod tests {
         let minute = QuotaPolicy::per_minute("minute", 100).with_caller_quotas(1..=100_000);
         let config = RulesConfig::default();
         let set = Arc::new(QuotaSet::new("".into(), vec![minute], &config).unwrap());
-        let copies = [0; 2].map(|_| Arc::new(set.with_own_count()));
+        let copies = [0; 2].map(|_| Arc::new(set.for_thread()));
         let of = |copy: &Arc<QuotaSet>, quota, percent| {
             let quotas = CallerQuotas::new().quota("minute", quota);
             let numbers = copy.individual(&quotas, Timestamp::default);

@@ -1,9 +1,9 @@
-use std::{cell::Cell, sync::Arc};
+use std::{cell::RefCell, sync::Arc};
 
 use super::{NoTier, Policies, Rules, RulesHandle};
 use crate::{
     clock::Timestamp,
-    partition::{PartitionKey, Scope},
+    partition::{PartitionId, PartitionKey, Scope},
     policy::{CallerQuotas, QuotaPolicy},
     sync::random::{Sequence, for_many},
 };
@@ -41,66 +41,94 @@ fn rules(tiers: &Tiers) -> Rules {
 }
 
 /// The order of decisions: rollout, tier, individual quotas, capacity.
+/// What a caller and the service tell.
+struct Asked<'a> {
+    partition: Option<PartitionId>,
+    tier: Result<&'a str, NoTier>,
+    quota: Option<u64>,
+    percent: u8,
+}
+
+impl Asked<'_> {
+    fn any(random: &mut Sequence) -> Self {
+        let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
+        let (quota, reduced) = (random.within(1..1_000), random.within(1..100) as u8);
+        let tiers = [&NAMES.map(Ok)[..], &[Err(NoTier::First), Err(NoTier::Uncounted)]].concat();
+        Self {
+            partition: random.any_of(&[None, Some(alice)]),
+            tier: random.any_of(&tiers),
+            quota: random.any_of(&[None, Some(quota)]),
+            percent: random.any_of(&[100, reduced]),
+        }
+    }
+
+    fn quotas(&self, of_tier: Option<[u64; 2]>) -> Vec<u64> {
+        let Some([own, fixed]) = of_tier else { return Vec::new() };
+        let own = self.quota.map_or(own, |quota| quota.clamp(10, 500));
+        let reduced = |quota: u64| (quota * u64::from(self.percent) / 100).max(1);
+        [own, fixed].map(reduced).into()
+    }
+
+    /// `rollout` is `None` without a rollout, and otherwise whether it takes all callers.
+    fn check(&self, policies: &Policies, [current, new]: [&Tiers; 2], rollout: Option<bool>) {
+        let is_trial = rollout == Some(true) && self.partition.is_some();
+        let tiers = if is_trial { new } else { current };
+        let has_tiers = !tiers[0].0.is_empty();
+        let named = tiers.iter().find(|(name, _)| has_tiers && self.tier == Ok(*name));
+        let (tier, quotas) = *named.unwrap_or(&tiers[0]);
+        let is_uncounted = has_tiers && self.tier == Err(NoTier::Uncounted);
+
+        let contract = self.quota.map(|quota| CallerQuotas::new().quota("own", quota));
+        let calls = RefCell::new(Vec::new());
+        let call = |name| calls.borrow_mut().push(name);
+        let active = policies.active();
+        let set = active.select(
+            self.percent,
+            || {
+                call("partition");
+                self.partition
+            },
+            || {
+                call("tier");
+                self.tier
+            },
+            || {
+                call("quotas");
+                contract.as_ref()
+            },
+            || -> Timestamp { unreachable!("these quotas have no end") },
+        );
+        let needed = [
+            rollout.map(|_| "partition"),
+            has_tiers.then_some("tier"),
+            quotas.filter(|_| !is_uncounted).map(|_| "quotas"),
+        ];
+        assert_eq!(calls.into_inner(), needed.into_iter().flatten().collect::<Vec<_>>());
+        assert_eq!(active.is_trial(self.partition), is_trial);
+        assert_eq!(set.is_none(), is_uncounted);
+        let Some(set) = set else { return };
+        let selected: Vec<u64> = set.policies().map(QuotaPolicy::quota).collect();
+        assert_eq!((set.tier(), selected), (tier, self.quotas(quotas)));
+        assert_eq!(set.is_reduced, self.percent < 100 && quotas.is_some());
+        assert_eq!(
+            set.replaces(self.tier.ok()),
+            has_tiers && named.is_none() && self.tier.is_ok()
+        );
+    }
+}
+
 #[test]
 fn the_rollout_then_the_tier_then_individual_quotas_and_then_the_capacity_select_the_policies() {
     for_many(300, |random| {
         let (current, new) = (tiers(random), tiers(random));
         let policies = Arc::new(Policies::new("api", Vec::new(), rules(&current), None, true).unwrap());
-        let share = random.any_of(&[None, Some(0), Some(100)]);
-        if let Some(percent) = share {
+        let rollout = random.any_of(&[None, Some(false), Some(true)]);
+        if let Some(takes_all) = rollout {
             let handle = RulesHandle(Arc::clone(&policies));
-            handle.roll_out(percent, rules(&new)).unwrap();
+            handle.roll_out(100 * u8::from(takes_all), rules(&new)).unwrap();
         }
         for _ in 0..20 {
-            let alice = Scope::new("api").partition(&PartitionKey::new("user", "alice"));
-            let partition = random.any_of(&[None, Some(alice)]);
-            let asked =
-                random.any_of(&[NAMES.map(Ok).as_slice(), &[Err(NoTier::First), Err(NoTier::Uncounted)]].concat());
-            let (quota, reduced) = (random.within(1..1_000), random.within(1..100) as u8);
-            let (individual, percent) = (random.any_of(&[None, Some(quota)]), random.any_of(&[100, reduced]));
-
-            let is_trial = share == Some(100) && partition.is_some();
-            let tiers = if is_trial { &new } else { &current };
-            let has_tiers = !tiers[0].0.is_empty();
-            let named = tiers.iter().find(|(name, _)| has_tiers && asked == Ok(*name));
-            let (tier, quotas) = named.unwrap_or(&tiers[0]);
-            let expected = quotas.map(|[own, fixed]| {
-                let own = individual.map_or(own, |quota| quota.clamp(10, 500));
-                [own, fixed].map(|quota| (quota * u64::from(percent) / 100).max(1))
-            });
-            let is_uncounted = has_tiers && asked == Err(NoTier::Uncounted);
-
-            let contract = individual.map(|quota| CallerQuotas::new().quota("own", quota));
-            let [share_calls, tier_calls, quota_calls] = [const { Cell::new(0) }; 3];
-            let count = |calls: &Cell<i32>| calls.set(calls.get() + 1);
-            let active = policies.active();
-            let set = active.select(
-                percent,
-                || {
-                    count(&share_calls);
-                    partition
-                },
-                || {
-                    count(&tier_calls);
-                    asked
-                },
-                || {
-                    count(&quota_calls);
-                    contract.as_ref()
-                },
-                || -> Timestamp { unreachable!("these quotas have no end") },
-            );
-            assert_eq!(set.is_none(), is_uncounted);
-            let is_asked = [share.is_some(), has_tiers, !is_uncounted && quotas.is_some()];
-            let calls = [share_calls, tier_calls, quota_calls].map(Cell::into_inner);
-            assert_eq!(calls, is_asked.map(i32::from), "called only if needed");
-            let Some(set) = set else { continue };
-            let numbers: Vec<u64> = set.policies().map(QuotaPolicy::quota).collect();
-            assert_eq!(numbers, expected.map_or(Vec::new(), Vec::from));
-            assert_eq!(set.tier(), *tier);
-            assert_eq!(set.is_reduced, percent < 100 && quotas.is_some());
-            assert_eq!(set.replaces(asked.ok()), has_tiers && named.is_none() && asked.is_ok());
-            assert_eq!(active.is_trial(partition), is_trial);
+            Asked::any(random).check(&policies, [&current, &new], rollout);
         }
     });
 }

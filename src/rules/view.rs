@@ -1,4 +1,4 @@
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use super::{
     config::{LayerView, RulesConfig},
@@ -41,7 +41,7 @@ impl Policies {
             None => config.views.push(Arc::downgrade(&view)),
         }
         let rules = active.rules.with_layer(position, &view)?;
-        if !self.has_data.load(Ordering::Relaxed) {
+        if !active.has_data {
             check_units_are_used(&view.units, &rules.current.rules)?;
         }
         let overridden = active.overridden.as_ref();
