@@ -82,14 +82,16 @@ impl<'a> PlanRef<'a> {
 }
 
 impl Charged {
-    /// The remaining units after the charge, and the microseconds of the effective window, of each of the policies.
+    /// The remaining units after the charge and the seconds of the effective window, rounded up, of each policy.
     #[inline]
-    pub(crate) fn left(&self, policies: &PolicySet) -> impl Iterator<Item = (u64, u64)> {
-        let now = self.now.as_micros();
-        policies.buckets().iter().zip(self.used).map(move |(bucket, used)| {
+    pub(crate) fn left(&self, policies: &PolicySet) -> [(u64, u64); MAX_BUCKETS] {
+        let (mut all, now) = ([(0, 0); MAX_BUCKETS], self.now.as_micros());
+        for ((left, bucket), used) in all.iter_mut().zip(policies.buckets()).zip(self.used) {
             let after = bucket.charged(BucketReading::of(used), bucket.weigh(self.cost));
-            (bucket.remaining(after, now), bucket.reset(after, now).unwrap_or(0))
-        })
+            let micros = bucket.reset(after, now).unwrap_or(0);
+            *left = (bucket.remaining(after, now), micros.div_ceil(1_000_000));
+        }
+        all
     }
 
     /// Makes the decision, with the receipt of the charge. `policies` are those of the plan.

@@ -40,6 +40,8 @@ pub(crate) struct Limits {
     pub(super) lingering_close: LingeringClose,
     pub(super) decision_in_request: bool,
     pub(super) decision_in_response: bool,
+    /// True if nothing but the fields of a usual response depends on its decision, and they only on its numbers.
+    pub(super) tells_numbers: bool,
     pub(super) log: LayerTelemetry,
     pub(super) neighbour: Arc<RegisteredLayer>,
 }

@@ -69,12 +69,8 @@ impl Limits {
     /// Writes the fields from the numbers of the charge. Returns `false` and writes nothing if that needs the decision.
     #[inline]
     fn tell_numbers<B>(&self, charged: &Charged, set: &QuotaSet, response: &mut Response<B>) -> bool {
-        let is_unusual = self.decision_in_response
-            || self.cost.actual.is_some()
-            || !self.view.fields().are_numbers()
-            || is_redirect(response.status())
-            || response.extensions().get::<ActualCost>().is_some();
-        if is_unusual {
+        let is_unusual = is_redirect(response.status()) || response.extensions().get::<ActualCost>().is_some();
+        if is_unusual || !self.tells_numbers {
             return false;
         }
         let Some(fields) = &set.view(self.view.position).fields else {
@@ -82,13 +78,10 @@ impl Limits {
         };
         let policies = &set.parts[0].policies;
         let mut limits = [ReportedLimit::new("", 0, 0); MAX_BUCKETS];
-        let mut count = 0;
-        for ((limit, policy), (remaining, micros)) in limits.iter_mut().zip(policies).zip(charged.left(policies)) {
-            let (policy, reset) = (policy.policy(), micros.div_ceil(1_000_000));
-            *limit = ReportedLimit::new(policy.name(), policy.quota(), remaining).with_reset(reset);
-            count += 1;
+        for ((limit, policy), (remaining, seconds)) in limits.iter_mut().zip(policies).zip(charged.left(policies)) {
+            *limit = ReportedLimit::new(policy.policy().name(), policy.policy().quota(), remaining).with_reset(seconds);
         }
-        fields.write(response, &limits[..count]);
+        fields.write(response, &limits[..policies.iter().len()]);
         true
     }
 

@@ -275,7 +275,9 @@ impl RateLimitLayerBuilder {
         if let Some(policy) = neighbour.register() {
             telemetry::two_quotas(limiter.scope(), &policy);
         }
+        let decision_in_response = self.decision_in_response || traits.is_for_tests();
         let limits = Limits {
+            tells_numbers: !decision_in_response && self.cost.actual.is_none() && view.fields().are_numbers(),
             screening: self.screening,
             keys,
             tiers: tiers.unwrap_or_default(),
@@ -284,7 +286,7 @@ impl RateLimitLayerBuilder {
             status: self.status,
             lingering_close: self.lingering_close,
             decision_in_request: self.decision_in_request,
-            decision_in_response: self.decision_in_response || traits.is_for_tests(),
+            decision_in_response,
             log: LayerTelemetry::new(limiter.scope()),
             neighbour,
             view,
