@@ -6,6 +6,7 @@ mod program;
 
 use std::{fs, path::PathBuf, time::Duration};
 
+use clap::Parser;
 use serde_json::{Value, json};
 use test_kit::{RedisServer, shared_server};
 use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, Rules};
@@ -49,14 +50,13 @@ impl Terminal {
             false => word.to_owned(),
         });
         let options = ["--redis", &self.url, "--set", self.set, "--author", "alice"].map(str::to_owned);
-        let words = words.chain(options).map(Into::into);
-        let done = match Options::parse(words) {
-            Ok(Some(options)) => program::run(&options).await.map(|report| (options, report)),
-            Ok(None) => return (0, program::options::HELP.to_owned()),
-            Err(failure) => Err(failure),
+        let words = ["tower-quota-rules".to_owned()].into_iter().chain(words).chain(options);
+        let options = match Options::try_parse_from(words) {
+            Ok(options) => options,
+            Err(error) => return (error.exit_code() as u8, error.to_string()),
         };
-        match done {
-            Ok((options, report)) => (report.code(), report.printed(options.json)),
+        match program::run(&options).await {
+            Ok(report) => (report.code(), report.printed(options.json)),
             Err(failure) => (failure.code(), failure.to_string()),
         }
     }
@@ -178,36 +178,32 @@ async fn a_night_on_call_is_told_line_by_line() {
 
 /// Command lines that are rejected, with the exit status and a part of what is printed.
 const SLIPS: &[(&str, u8, &str)] = &[
-    ("publsh 60.json", 2, "unknown command \"publsh\""),
-    ("publish", 2, "`publish` requires one FILE"),
-    ("publish 60.json 30.json", 2, "`publish` requires one FILE"),
+    ("publsh 60.json", 2, "unrecognized subcommand 'publsh'"),
+    ("publish", 2, "required arguments were not provided:\n  <FILE>"),
+    ("publish 60.json 30.json", 2, "unexpected argument"),
     ("publish missing.json", 2, "missing.json: No such file"),
     ("publish typo.json --yes", 3, "unknown field `window_secods`"),
     ("check typo.json", 3, "at line 1 column "),
-    ("off now", 2, "`off` takes no arguments"),
-    ("block", 2, "`block` requires one ADDRESS"),
-    (
-        "block 1.1.1.1 --percent 10",
-        2,
-        "--percent applies to diff, publish, not to \"block\"",
-    ),
+    ("off now", 2, "unexpected argument 'now'"),
+    ("block", 2, "required arguments were not provided:\n  <ADDRESS>"),
+    ("block 1.1.1.1 --percent 10", 2, "unexpected argument '--percent'"),
     (
         "block 1.1.1.1 --for 10",
         2,
-        "is not a duration, such as 90s, 10m, 2h or 1d",
+        "not a duration, such as 90s, 10m, 2h or 1d",
     ),
-    ("block 1.1.1.1 --for 0m", 2, "is not a duration, such as"),
+    ("block 1.1.1.1 --for 0m", 2, "not a duration, such as"),
     (
         "block 1.1.1.1 --for 99999999999999999999d",
         2,
-        "is not a duration, such as",
+        "not a duration, such as",
     ),
     (
         "block example.com",
         3,
         "\"example.com\" is not an IP address or network",
     ),
-    ("publish 30.json --percent 101", 2, "is not a percentage from 0 to 100"),
+    ("publish 30.json --percent 101", 2, "not a percentage from 0 to 100"),
     (
         "publish 30.json --partition x --percent 1",
         2,
@@ -224,7 +220,15 @@ const SLIPS: &[(&str, u8, &str)] = &[
     ),
     ("block ::/0 --for 1m", 2, "No terminal for a confirmation; add --yes"),
     ("restore 60.json", 3, "missing field `format`"),
-    ("on --for 1h", 2, "--for applies to block, contract, off, top-up"),
+    ("on --for 1h", 2, "unexpected argument '--for'"),
+    ("off --for 1h --without-end", 2, "cannot be used with '--without-end'"),
+    ("unblock", 2, "required arguments were not provided"),
+    ("unblock 1.1.1.1 --all", 2, "cannot be used with '--all'"),
+    (
+        "diff 30.json --partition 2b9742679fc3d12b0b3b07f9e18313f7",
+        2,
+        "--percent <PERCENT>",
+    ),
 ];
 
 #[tokio::test]
@@ -240,7 +244,11 @@ async fn a_line_that_cannot_be_meant_so_is_not_carried_out() {
         assert!(exit == code && text.contains(printed), "{line}: {exit}, {text}");
     }
     assert_eq!(terminal.json("show").await["version"], 1);
-    assert_eq!(terminal.types("help").await.0, 0);
+    let (code, help) = terminal.types("--help").await;
+    assert!(
+        code == 0 && help.contains("unblock") && help.contains("Exit codes: "),
+        "{help}"
+    );
     let large = terminal.types("block 10.0.0.0/8 --yes --no-wait").await;
     assert_eq!(large.0, 0, "{}", large.1);
 }
@@ -468,16 +476,24 @@ const CONTRACTS: &[(&str, u8, &str)] = &[
     ),
     ("contract customer 4711", 0, "top-up order-12: day + 3 until "),
     ("contract customer 4711", 0, " by alice: offer\n"),
-    ("contract customer 4711 minute=x", 2, "is not POLICY=NUMBER"),
-    ("contract customer 4711 --month-begins 32", 2, "not a day from 1 to 31"),
+    ("contract customer 4711 minute=x", 2, "not POLICY=NUMBER"),
+    ("contract customer 4711 --month-begins 32", 2, "32 is not in 1..=31"),
     (
         "contract customer 4711 --remove minute=5",
         2,
-        "--remove cannot be combined with quotas",
+        "'--remove' cannot be used with",
     ),
     ("contract customer 4711 --for 1d", 2, "--for requires quotas"),
-    ("contract customer", 2, "requires the KIND and VALUE"),
-    ("top-up customer 4711 day=3 --for 30d", 2, "requires --id and --for"),
+    (
+        "contract customer",
+        2,
+        "required arguments were not provided:\n  <VALUE>",
+    ),
+    (
+        "top-up customer 4711 day=3 --for 30d",
+        2,
+        "required arguments were not provided:\n  --id <ID>",
+    ),
     (
         "contract customer 4711 minute=5000 minute=7000",
         2,
@@ -493,7 +509,7 @@ const CONTRACTS: &[(&str, u8, &str)] = &[
         3,
         "units must be at least 1",
     ),
-    ("block 203.0.113.9 --id a", 2, "--id applies to top-up"),
+    ("block 203.0.113.9 --id a", 2, "unexpected argument '--id'"),
 ];
 
 #[tokio::test]

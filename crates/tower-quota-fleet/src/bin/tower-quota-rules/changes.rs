@@ -46,7 +46,7 @@ pub(crate) async fn change(options: &Options, publication: Publication) -> Resul
         text,
         json!({"version": published.version().number(), "changed": true, "change": changes(&proposal)}),
     );
-    if options.waits {
+    if !options.no_wait {
         let version = published.version();
         let follows = |fleet: &Fleet| fleet.all_run(version);
         if let Some(fleet) = follow(options, before, follows, &mut report).await? {
@@ -59,7 +59,7 @@ pub(crate) async fn change(options: &Options, publication: Publication) -> Resul
 pub(crate) async fn control(options: &Options, control: Control, part: Part, asks: bool) -> Result<Report, Failure> {
     let publisher = options.publisher()?;
     if asks && !options.yes {
-        let question = format!("Change the access list of rule set {:?}?", options.set);
+        let question = format!("Change the access list of rule set {:?}?", options.set()?);
         ask(options, &question, "--yes")?;
     }
     if let Some(warning) = control.warning().filter(|_| !options.drastic) {
@@ -73,7 +73,7 @@ pub(crate) async fn control(options: &Options, control: Control, part: Part, ask
     let controls = publisher.control(control).await?;
     let mut report = Report::new(controls_text(&controls), controls_json(&controls));
     report.json["changed"] = json!(true);
-    if options.waits {
+    if !options.no_wait {
         let obeys = |fleet: &Fleet| fleet.all_obey(&controls, part);
         if let Some(fleet) = follow(options, before, obeys, &mut report).await? {
             report.text.push_str(&fleet.obedience_text(&controls, part));
@@ -105,7 +105,7 @@ fn confirm(options: &Options, proposal: &Proposal) -> Result<(), Failure> {
     if !options.yes {
         ask(
             options,
-            &format!("{proposal}Publish this for rule set {:?}?", options.set),
+            &format!("{proposal}Publish this for rule set {:?}?", options.set()?),
             "--yes",
         )?;
     }

@@ -8,7 +8,7 @@
 //! tower-quota-rules off
 //! ```
 //!
-//! `tower-quota-rules --help` lists all commands, options and exit codes. README.md in this directory shows common
+//! `tower-quota-rules --help` lists the commands and exit codes, and `tower-quota-rules COMMAND --help` its options. README.md in this directory shows common
 //! tasks.
 
 mod changes;
@@ -21,30 +21,20 @@ mod show;
 
 use std::process::ExitCode;
 
+use clap::Parser;
 use serde_json::json;
+use tower_quota::Access;
+use tower_quota_fleet::{AccessEntry, Control, Publication};
 
 use self::{
-    files::read_rules,
-    options::{Command, Options},
+    files::{read_document, read_rules},
+    options::{Command, Options, Part, forced, is_large, lasting},
     outcome::{Failure, Report},
 };
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args_os().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            print!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(failure) => {
-            eprintln!("tower-quota-rules: {failure}");
-            if let Failure::Usage(_) = failure {
-                eprintln!("Try `tower-quota-rules --help`.");
-            }
-            return ExitCode::from(failure.code());
-        }
-    };
+    let options = Options::parse();
     match run(&options).await {
         Ok(report) => {
             print!("{}", report.printed(options.json));
@@ -61,14 +51,42 @@ async fn main() -> ExitCode {
 }
 
 pub(crate) async fn run(options: &Options) -> Result<Report, Failure> {
+    let publish = |publication: Publication| changes::change(options, publication.because(&options.because));
+    let control =
+        |control: Control, part, asks| changes::control(options, control.because(&options.because), part, asks);
     match &options.command {
         Command::Check { file } => check(file),
-        Command::Show { whole } => show::show(options, *whole).await,
+        Command::Show { document } => show::show(options, *document).await,
         Command::History => show::history(options).await,
-        Command::Diff(publication) => changes::diff(options, publication.clone()).await,
-        Command::Change { publication } => changes::change(options, publication.clone()).await,
-        Command::Contract { caller, edit } => contracts::run(options, caller, edit).await,
-        Command::Control { control, part, asks } => changes::control(options, control.clone(), *part, *asks).await,
+        Command::Diff(new) => changes::diff(options, new.publication()?).await,
+        Command::Publish(new) => publish(new.publication()?).await,
+        Command::Rollback { to, overwrite } => {
+            let publication = to.map_or_else(Publication::roll_back, Publication::roll_back_to);
+            publish(forced(publication, *overwrite)).await
+        }
+        Command::Restore { file, overwrite } => {
+            publish(forced(Publication::restore(read_document(file)?), *overwrite)).await
+        }
+        Command::Off { lasts, without_end } => {
+            let off = lasting(Control::switch_off(), *lasts);
+            let off = if *without_end { off.without_end() } else { off };
+            control(off, Part::Switch, false).await
+        }
+        Command::On => control(Control::switch_on(), Part::Switch, false).await,
+        Command::Block { address, lasts } => {
+            let block = lasting(Control::block_network(address), *lasts);
+            // A typo in the prefix length can lock out everyone.
+            control(block, Part::Access, is_large(address)).await
+        }
+        Command::Unblock { address: None, .. } => control(Control::clear_access(), Part::Access, true).await,
+        Command::Unblock {
+            address: Some(address), ..
+        } => {
+            let entry = AccessEntry::network(address, Access::Block);
+            control(Control::remove_access(entry), Part::Access, false).await
+        }
+        Command::Contract(of) => contracts::run(options, &of.caller(), &of.edit(&options.because)?).await,
+        Command::TopUp(of) => contracts::run(options, &of.caller(), &of.edit(&options.because)).await,
     }
 }
 

@@ -14,7 +14,7 @@ use super::{
 };
 
 pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failure> {
-    let publisher = options.publisher()?;
+    let (publisher, set) = (options.publisher()?, options.set()?);
     let current = publisher.current().await;
     if matches!(current, Ok(None)) {
         until_reported().await;
@@ -30,7 +30,7 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
     })?;
     let (controls, problem) = controls(&publisher).await;
     let Some(published) = published else {
-        let text = format!("rule set {:?}: {}\n{problem}", options.set, fleet.nothing_published());
+        let text = format!("rule set {set:?}: {}\n{problem}", fleet.nothing_published());
         let text = text + &controls_text(&controls) + &fleet.text(None);
         return Ok(Report::new(
             text,
@@ -43,7 +43,7 @@ pub(crate) async fn show(options: &Options, whole: bool) -> Result<Report, Failu
         let value = serde_json::from_str(&json_text).unwrap_or_default();
         return Ok(Report::new(json_text + "\n", value));
     }
-    let mut text = format!("rule set {:?}: {published}, {}\n", options.set, date(document.time()));
+    let mut text = format!("rule set {set:?}: {published}, {}\n", date(document.time()));
     text += &problem;
     text += &document_text(document, &controls);
     text += &fleet.text(Some(published.version()));
