@@ -93,12 +93,10 @@ fn document(published: &Published) -> Value {
         "number": version.number(),
         "author": document.author(),
         "time": document.time(),
-        "is_off": document.is_switched_off(),
         "rules": text(document.rules()),
         "percent": document.roll_out().map(|roll_out| roll_out.percent()),
         "named_callers": document.roll_out().map_or(0, |roll_out| roll_out.partitions().len()),
         "tried": document.roll_out().map(|roll_out| text(roll_out.rules())),
-        "access": entries(document.access(), now()),
     })
 }
 
@@ -125,7 +123,6 @@ fn version(document: &RulesDocument) -> Value {
         "number": document.version(),
         "author": document.author(),
         "time": document.time(),
-        "is_off": document.is_switched_off(),
         "percent": document.roll_out().map(|roll_out| roll_out.percent()),
     })
 }

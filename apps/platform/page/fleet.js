@@ -4,11 +4,8 @@ import { make, rows, runbook, showEmpty, spoken, when, write } from "./words.js"
 
 const at = (id) => document.getElementById(id);
 
-/** Returns the blocks of all instances: those of the access list, and those of the published document, which only a publication removes. */
-export function blocksOf(known) {
-  const blocks = (entries, isPublished) => (entries ?? []).filter(({ access }) => access === "block").map((entry) => ({ ...entry, isPublished }));
-  return [...blocks(known?.controls.access, false), ...blocks(known?.published?.access, true)];
-}
+/** Returns the blocks of all instances. */
+export const blocksOf = (known) => (known?.controls.access ?? []).filter(({ access }) => access === "block");
 
 /** Returns the last order of the fleet's switch, or `null` if there is none or it has expired. */
 export function orderOf(known) {
@@ -19,7 +16,7 @@ export function orderOf(known) {
 }
 
 /** Returns `true` if the limits of all instances are disabled. */
-export const isFleetOff = (known) => (orderOf(known) === null ? known?.published?.is_off === true : orderOf(known).is_off);
+export const isFleetOff = (known) => orderOf(known)?.is_off === true;
 
 /** Formats the number, author and time of a version. */
 export function described({ number, author, time }) {
@@ -39,7 +36,7 @@ export function alertsOf(state, known, silence) {
     alerts.push(["", `This instance overrides the fleet: its own switch is ${own}.`, `The switch of all instances has no effect on it, until you choose "As the fleet" under "Only this instance".`, runbook("switches-differ")]);
   }
   if (fleet.rejected !== null) {
-    alerts.push(["", `This instance rejects version ${fleet.rejected.number}.`, `It keeps ${runs(fleet)}. The reason: ${fleet.rejected.message}. The switch and the blocks of version ${fleet.rejected.number} apply nevertheless. Roll back, or publish rules that this instance can apply.`, runbook("rules-are-rejected")]);
+    alerts.push(["", `This instance rejects version ${fleet.rejected.number}.`, `It keeps ${runs(fleet)}. The reason: ${fleet.rejected.message}. The switch and the blocks of all instances apply nevertheless. Roll back, or publish rules that this instance can apply.`, runbook("rules-are-rejected")]);
   }
   if (known?.problem) alerts.push(["", "What is published cannot be read.", known.problem, runbook("rules-are-rejected")]);
   if (known !== null && silence === null && published === null && !known.problem) {
@@ -116,9 +113,9 @@ export function showVersions(known, rollBack) {
     button.setAttribute("aria-label", `Roll back to version ${number}`);
     button.addEventListener("click", () => rollBack(number));
     return make("tr", {}, make("th", { scope: "row", textContent: `${number}` }), make("td"), make("td"), make("td", {}, button));
-  }, (row, { number, author, time, is_off: isOff, percent }) => {
+  }, (row, { number, author, time, percent }) => {
     write(row.cells[1], author === "" ? "unknown" : author);
-    const notes = [when(time), ...(percent === null ? [] : [`trial on ${percent} %`]), ...(isOff ? ["limits OFF"] : [])];
+    const notes = [when(time), ...(percent === null ? [] : [`trial on ${percent} %`])];
     write(row.cells[2], notes.join("; "));
     row.cells[3].firstElementChild.hidden = number === current;
   });

@@ -514,12 +514,12 @@ function showRejected() {
 function showBlocks() {
   const table = at("blocks");
   const own = state.blocks.map((block) => ({ ...block, isOwn: true }));
-  rows(table.tBodies[0], isFleet() ? [...own, ...blocksOf(fleet)] : own, ({ client, isOwn, isPublished }) => JSON.stringify([client, isOwn, isPublished]), ({ client, isOwn, isPublished }) => {
-    const name = `${nameOfClient(client)}${isFleet() && isOwn ? ", only on this instance" : ""}${isPublished ? ", by the published document" : ""}`;
+  rows(table.tBodies[0], isFleet() ? [...own, ...blocksOf(fleet)] : own, ({ client, isOwn }) => JSON.stringify([client, isOwn]), ({ client, isOwn }) => {
+    const name = `${nameOfClient(client)}${isFleet() && isOwn ? ", only on this instance" : ""}`;
     const button = make("button", { type: "button", textContent: "Unblock" });
     button.setAttribute("aria-label", `Unblock ${name}`);
     button.addEventListener("click", () => unblock(client, isOwn));
-    button.hidden = client.key !== undefined || isPublished === true;
+    button.hidden = client.key !== undefined;
     return make("tr", { className: isOwn ? "is-own" : "" }, make("th", { scope: "row", textContent: name }), make("td"), make("td", {}, button));
   }, (row, { seconds }) => {
     write(row.cells[1], seconds === null ? "an operator ends it" : `in ${spoken(seconds)}`);

@@ -14,8 +14,7 @@ use tower_quota::ConfigError;
 
 /// An order that switches the limits of a fleet on or off, as set by a [`Control`].
 ///
-/// An order takes precedence over [`RulesDocument::is_switched_off`](super::RulesDocument::is_switched_off). Instances
-/// end the order at [`until`](Self::until) by their own clocks, even if Redis is unreachable or has lost the order.
+/// Instances end the order at [`until`](Self::until) by their own clocks, even if Redis is unreachable or has lost the order.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SwitchOrder {
     number: u64,
@@ -115,7 +114,7 @@ impl SwitchOrder {
     }
 }
 
-/// The kill switch and the access list that apply to a fleet in addition to its rules.
+/// The kill switch and the access list of a fleet.
 ///
 /// [`RulesPublisher::controls`](super::RulesPublisher::controls) reads them, and
 /// [`RulesPublisher::control`](super::RulesPublisher::control) changes them.

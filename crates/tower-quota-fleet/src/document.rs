@@ -12,7 +12,10 @@ use super::{
 };
 use tower_quota::{AccessRules, ConfigError, Rules};
 
-/// The rules of all instances of a service, with their version, a rollout, a kill switch and an access list.
+/// The rules of all instances of a service, with their version and a rollout.
+///
+/// In a file, a document also contains the kill switch and the access list. Other sources with controls, such as Redis,
+/// have their own ([`Control`](super::Control)), and a document that contains them is rejected there.
 ///
 /// A document is plain data: [`check`](Self::check) and the layers of the instances validate it.
 ///
@@ -157,8 +160,6 @@ impl RulesDocument {
     }
 
     /// Returns `true` if requests pass uncounted on all instances, except those that an access list blocks.
-    ///
-    /// An order of the kill switch ([`Control`](super::Control)) takes precedence.
     pub fn is_switched_off(&self) -> bool {
         self.0.switched_off
     }
@@ -208,16 +209,14 @@ impl RulesDocument {
         self
     }
 
-    /// Sets whether the limits of all instances are switched off.
-    ///
-    /// In Redis, a [`Control`](super::Control) does this without a publication and expires automatically.
+    /// Sets whether the limits of all instances are switched off. For files only.
     #[must_use]
     pub fn switched_off(mut self, is_off: bool) -> Self {
         self.0.switched_off = is_off;
         self
     }
 
-    /// Replaces the entries of the access list.
+    /// Replaces the entries of the access list. For files only.
     #[must_use]
     pub fn with_access(mut self, access: impl IntoIterator<Item = AccessEntry>) -> Self {
         self.0.access = access.into_iter().collect();
@@ -232,17 +231,21 @@ impl RulesDocument {
         self
     }
 
-    /// `now` is in seconds since the Unix epoch.
-    pub(super) fn without_expired_access(mut self, now: u64) -> Self {
-        self.0.access.retain(|entry| entry.holds_at(now));
-        self
-    }
-
     /// The entries that apply at `now`, in seconds since the Unix epoch.
     pub(super) fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
         let mut rules = access_rules(self.access(), now)?;
         rules.block_unknown_addresses(self.blocks_unknown_addresses());
         Ok(rules)
+    }
+
+    /// For a document whose source has its own kill switch and access list, so that there is one of each.
+    pub(super) fn check_without_controls(&self) -> Result<(), FleetError> {
+        if !self.is_switched_off() && self.access().is_empty() && !self.blocks_unknown_addresses() {
+            return Ok(());
+        }
+        let message = "`switched_off`, `access` and `block_unknown_addresses` apply in files only; in Redis, use the \
+                       kill switch and the access list of the fleet";
+        Err(FleetError::of_document(FleetErrorKind::Invalid, message))
     }
 
     fn check_ranges(&self) -> Result<(), FleetError> {

@@ -67,7 +67,7 @@ impl FileRules {
 }
 
 /// Returns the first `length` bytes, or `None` if the file does not exist.
-pub(super) fn read_up_to(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
+fn read_up_to(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
     let opened = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
         true => File::open(path),
         // Opening a pipe would block until there is a writer.

@@ -1,8 +1,7 @@
 //! Versioned rate limit rules that all instances of a service share, stored in Redis, in a file, or elsewhere.
 //!
-//! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, a rollout of new rules to a
-//! percentage of callers, a kill switch, and an access list. A [`RulesVersion`] identifies it by number and digest. A
-//! [`RulesFollower`] applies the document of a [`RulesSource`] to a layer or a [`Limiter`](tower_quota::Limiter), and a
+//! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, and a rollout of new rules to a
+//! percentage of callers. A [`RulesVersion`] identifies it by number and digest. A [`RulesFollower`] applies the document of a [`RulesSource`] to a layer or a [`Limiter`](tower_quota::Limiter), and a
 //! [`RulesPublisher`] changes the document in Redis.
 //!
 //! ```no_run
@@ -23,8 +22,8 @@
 //! # }
 //! ```
 //!
-//! A second kill switch and access list have their own keys in Redis. A [`Control`] changes them, and they apply to all
-//! instances even if no rules are published. [`Contracts`] stores individual quotas of callers.
+//! A kill switch and an access list also apply to all instances. In Redis, a [`Control`] changes them, even if no rules
+//! are published; in a file, they are part of the document. [`Contracts`] stores individual quotas of callers.
 //!
 //! If the rules are part of the program, or the service has a single process, this crate is not needed: use
 //! [`RulesHandle`](tower_quota::RulesHandle).

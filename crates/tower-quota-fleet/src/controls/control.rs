@@ -60,8 +60,7 @@ impl Control {
         Self::new(ControlEdit::Switch { off: true }, Some(Self::DEFAULT_OFF))
     }
 
-    /// Enables the limits of all instances, even if the published document disables them. Applies until another
-    /// control changes the switch.
+    /// Enables the limits of all instances.
     pub fn switch_on() -> Self {
         Self::new(ControlEdit::Switch { off: false }, None)
     }
@@ -73,9 +72,6 @@ impl Control {
     }
 
     /// Sets an entry of the access list, and replaces any entry for the same network or key.
-    ///
-    /// The entries apply in addition to the entries of the published document. If both contain an entry for the same
-    /// network or key, [`Access::Block`] takes precedence over [`Access::Allow`], and `Allow` over [`Access::Limit`].
     pub fn set_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::SetAccess(entry), None)
     }
@@ -86,7 +82,7 @@ impl Control {
         Self::new(ControlEdit::RemoveAccess(entry), None)
     }
 
-    /// Removes all entries of the access list, even if it cannot be read. The entries of the published document stay.
+    /// Removes all entries of the access list, even if it cannot be read.
     pub fn clear_access() -> Self {
         Self::new(ControlEdit::ClearAccess, None)
     }

@@ -6,7 +6,7 @@ use super::field;
 use crate::date::date;
 use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 
-/// An access list entry of a [`RulesDocument`](super::RulesDocument), for a network or a partition key.
+/// An entry of the access list of a fleet, for a network or a partition key.
 ///
 /// ```
 /// use tower_quota::Access;

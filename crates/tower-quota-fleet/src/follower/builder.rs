@@ -1,10 +1,11 @@
-use std::{fmt, path::PathBuf, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use tokio::{runtime::Handle, sync::watch, task::JoinSet};
 
-use super::{Following, RulesFollower, keeper::Keeper, poller::Poller, shared::Shared};
+use super::{Following, RulesFollower, poller::Poller, shared::Shared};
 use crate::{
     error::{FleetError, FleetErrorKind},
+    pause::between_polls,
     source::RulesSource,
     sync::random_number,
 };
@@ -17,7 +18,6 @@ pub struct RulesFollowerBuilder {
     source: Arc<dyn RulesSource>,
     access_list: Option<AccessList>,
     instance: String,
-    override_file: Option<PathBuf>,
     clock: Clock,
 }
 
@@ -29,7 +29,6 @@ impl RulesFollower {
             source: Arc::new(source),
             access_list: None,
             instance: String::new(),
-            override_file: None,
             clock: Clock::system(),
         }
     }
@@ -38,10 +37,10 @@ impl RulesFollower {
 impl RulesFollowerBuilder {
     /// Sets the layer's access list, to which the follower adds the entries of the fleet. Default: none.
     ///
-    /// Without an access list, the entries of documents and controls have no effect, and the follower logs a warning.
+    /// Without an access list, the entries of the fleet have no effect, and the follower logs a warning.
     ///
-    /// Followers of several layers can share a list, which then contains the entries of all their documents, and each
-    /// layer checks all of them. The most specific network wins. If documents disagree about the same network or key,
+    /// Followers of several layers can share a list, which then contains the entries of all their sources, and each
+    /// layer checks all of them. The most specific network wins. If sources disagree about the same network or key,
     /// [`Block`](tower_quota::Access::Block) takes precedence over [`Allow`](tower_quota::Access::Allow), and `Allow`
     /// over [`Limit`](tower_quota::Access::Limit).
     ///
@@ -58,19 +57,6 @@ impl RulesFollowerBuilder {
     /// A random number is appended, so names need not be unique. Default: only the number.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.instance = name.into();
-        self
-    }
-
-    /// Sets a file that overrides the kill switch in this process. Default: none.
-    ///
-    /// `off` in the file disables the limits and `on` enables them, regardless of the fleet. Without the file, the
-    /// fleet's switch applies. Use the file for incidents in which Redis is slow, which also delays the fleet's switch.
-    ///
-    /// The file is read about once per second, and takes effect when it changes, so a later call of
-    /// [`enable`](RulesHandle::enable) overrides the file. If the file cannot be read within half a second, is not a
-    /// regular file or contains something else, the switch stays as it is and a warning is logged.
-    pub fn override_file(mut self, path: impl Into<PathBuf>) -> Self {
-        self.override_file = Some(path.into());
         self
     }
 
@@ -112,14 +98,21 @@ impl RulesFollowerBuilder {
         });
         let shared = Arc::new(Shared::new(&self.rules, claim, overlay, self.clock, name, sender));
         let mut tasks = JoinSet::new();
-        let keeper = Keeper::new(Arc::clone(&shared), self.override_file);
-        tasks.spawn_on(keeper.run(), &runtime);
+        tasks.spawn_on(keep(Arc::clone(&shared)), &runtime);
         tasks.spawn_on(Poller::new(Arc::clone(&shared), self.source, instance).run(), &runtime);
         Ok(RulesFollower(Arc::new(Following {
             status,
             shared,
             _tasks: tasks,
         })))
+    }
+}
+
+/// Expires orders and entries, which does not depend on the source.
+async fn keep(shared: Arc<Shared>) {
+    loop {
+        shared.keep();
+        between_polls().await;
     }
 }
 

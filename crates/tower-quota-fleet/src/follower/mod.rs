@@ -1,6 +1,5 @@
 mod builder;
 mod deadline;
-mod keeper;
 mod poller;
 mod reporter;
 mod shared;
@@ -55,10 +54,9 @@ use super::{controls::Controls, document::RulesDocument};
 ///
 /// # Precedence
 ///
-/// The switch of this process takes precedence over the last order of the fleet's kill switch (see
-/// [`Control`](super::Control)). Until the order expires, it takes precedence over the published document. Each
-/// instance ends orders by its own clock, so limits do not stay off if Redis is unavailable or has lost the order. The
-/// kill switch and the access list of a document apply even if the layer cannot apply its rules.
+/// The switch of the fleet is the last order of a [`Control`](super::Control), or that of the document in a file. Each
+/// instance ends orders by its own clock, so limits do not stay off if Redis is unavailable or has lost the order.
+/// Switch and access list apply even if the layer cannot apply the rules.
 ///
 /// A program can override the fleet's rules and switch through its [`RulesHandle`](tower_quota::RulesHandle) until
 /// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). The program's own entries in an

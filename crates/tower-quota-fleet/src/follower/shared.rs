@@ -32,20 +32,20 @@ struct Held {
     rules: Option<Arc<RulesDocument>>,
     /// The document with the largest version number among those whose rules were applied.
     best: Option<Arc<RulesDocument>>,
-    /// The number and the switch of the newest document, even if its access list is invalid.
-    switched: Option<(u64, bool)>,
-    /// The last document that was read. Its switch and access list apply even if its rules are rejected.
-    last: Option<Arc<RulesDocument>>,
-    /// The document with the largest number. Its switch and access list remain in effect if the source returns to an
-    /// older one.
-    newest: Option<Arc<RulesDocument>>,
+    /// The largest version number that was read, or the last one of a source without controls.
+    newest: u64,
+    /// The switch of the last document, for a source without controls, even if its access list is invalid.
+    is_off: bool,
+    /// The last document of a source without controls. Its access list applies even if its rules are rejected.
+    listed: Option<Arc<RulesDocument>>,
+    /// The controls of the source.
     switch: Option<SwitchOrder>,
     access: ControlledAccess,
     /// The next expiry of the order or an entry, in seconds since the Unix epoch.
     ends: Option<u64>,
     /// The numbers in the source; `None` before the first read.
     found: Option<Found>,
-    /// True if a smaller number means that the source lost data.
+    /// True if the source has controls. A smaller number then means that the source lost data.
     only_rises: bool,
 }
 
@@ -58,50 +58,39 @@ struct Found {
 
 impl Held {
     fn is_on(&self, now: u64) -> bool {
-        match self.switch.as_ref().filter(|order| order.applies_at(now)) {
-            Some(order) => !order.is_off(),
-            // Keeps the switch of a document that the source has lost.
-            None => !self.switched.is_some_and(|(_, is_off)| is_off),
-        }
+        let order = self.switch.as_ref().filter(|order| order.applies_at(now));
+        !order.map_or(self.is_off, SwitchOrder::is_off)
     }
 
-    fn turn(&mut self, document: &RulesDocument) {
-        let is_newest = self.switched.is_none_or(|(newest, _)| document.version() >= newest);
-        if is_newest || !self.only_rises {
-            self.switched = Some((document.version(), document.is_switched_off()));
-        }
-    }
-
-    fn documents(&self) -> impl Iterator<Item = &RulesDocument> {
-        let (last, newest) = (self.last.as_ref(), self.newest.as_ref());
-        let newest = newest.filter(|newest| last.is_none_or(|last| !Arc::ptr_eq(last, newest)));
-        last.into_iter().chain(newest).map(|document| &**document)
+    fn entries(&self) -> &[AccessEntry] {
+        let listed = self.listed.as_deref();
+        listed.map_or(&self.access.entries, RulesDocument::access)
     }
 
     fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
-        let mut rules = access_rules(&self.access.entries, now)?;
-        for document in self.documents() {
-            rules.merge(&document.access_rules(now)?)?;
+        match &self.listed {
+            Some(document) => document.access_rules(now),
+            None => access_rules(&self.access.entries, now),
         }
-        Ok(rules)
     }
 
     fn next_end(&self, now: u64) -> Option<u64> {
-        let listed = self.documents().flat_map(RulesDocument::access);
-        let ends = listed.chain(&self.access.entries).filter_map(AccessEntry::expiry);
+        let ends = self.entries().iter().filter_map(AccessEntry::expiry);
         let switch = self.switch.as_ref().and_then(SwitchOrder::until);
         ends.chain(switch).filter(|end| *end > now).min()
     }
 
-    fn set_last(&mut self, document: &Arc<RulesDocument>) {
-        self.last = Some(Arc::clone(document));
-        if !self.only_rises || document.version() >= self.newest_number() {
-            self.newest = Some(Arc::clone(document));
+    /// Uses the switch and the access list of a document whose source has no controls.
+    fn obey(&mut self, document: &Arc<RulesDocument>) -> Result<(), FleetError> {
+        self.newest = document.version().max(if self.only_rises { self.newest } else { 0 });
+        if self.only_rises {
+            return document.check_without_controls();
         }
-    }
-
-    fn newest_number(&self) -> u64 {
-        self.newest.as_ref().map_or(0, |newest| newest.version())
+        self.is_off = document.is_switched_off();
+        // Also checks expired entries, so that the validity of a document does not depend on the time.
+        document.access_rules(0)?;
+        self.listed = Some(Arc::clone(document));
+        Ok(())
     }
 
     /// Expired orders and entries do not count as lost.
@@ -113,7 +102,7 @@ impl Held {
         let has_entries = self.access.entries.iter().any(|entry| entry.holds_at(now));
         let access = if has_entries { self.access.number } else { 0 };
         [
-            Lost::between("rules", self.newest_number(), found.rules),
+            Lost::between("rules", self.newest, found.rules),
             Lost::between("switch", order.map_or(0, SwitchOrder::number), found.switch),
             Lost::between("access", access, found.access),
         ]
@@ -172,10 +161,6 @@ impl Shared {
         self.clock.now().as_micros() / 1_000_000
     }
 
-    pub(super) fn rules(&self) -> &RulesHandle {
-        &self.rules
-    }
-
     pub(super) fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -192,21 +177,18 @@ impl Shared {
         });
     }
 
-    /// If the layer rejects the rules, the kill switch and the access list of the document are applied nevertheless, so
-    /// that publishing "off" in an incident works on every instance.
+    /// If the layer rejects the rules of a file, its kill switch and access list are applied nevertheless, so that
+    /// switching off in an incident works on every instance.
     pub(super) fn apply(&self, document: RulesDocument) -> Result<Arc<RulesDocument>, FleetError> {
         let mut held = lock(&self.held);
         let document = Arc::new(document);
-        held.turn(&document);
-        // Also checks expired entries, so that the validity of a document does not depend on the time.
-        let applied = document.access_rules(0).and_then(|_| {
-            held.set_last(&document);
+        let applied = held.obey(&document).and_then(|()| {
             self.list_access(&mut held);
-            self.apply_rules(&held, &document)
+            Ok(self.apply_rules(&held, &document)?)
         });
         if let Err(error) = applied {
             self.turn_switch(&held, document.author());
-            return Err(error.into());
+            return Err(error);
         }
         let is_best = held
             .best
@@ -277,7 +259,6 @@ impl Shared {
         }
     }
 
-    /// Falls back to the document once the last order has expired.
     fn obey_switch(&self, held: &mut Held) {
         let now = self.seconds();
         held.ends = held.next_end(now);
@@ -345,10 +326,10 @@ impl Shared {
         let mut held = lock(&self.held);
         held.only_rises = only_rises;
         held.found.get_or_insert_default().rules = match version {
-            Some(version) if !only_rises => Some(version.number().max(held.newest_number())),
+            Some(version) if !only_rises => Some(version.number().max(held.newest)),
             version => version.map(RulesVersion::number),
         };
-        let (lost, newest) = (held.lost(self.seconds()), held.newest_number());
+        let (lost, newest) = (held.lost(self.seconds()), held.newest);
         drop(held);
         if self.status.borrow().lost != lost {
             let texts: Vec<_> = lost.iter().map(|lost| (lost.what(), lost.to_string())).collect();
@@ -376,9 +357,9 @@ impl Shared {
     /// list of the rejected version still apply until then.
     pub(super) fn is_current(&self) {
         let mut held = lock(&self.held);
-        if let Some(document) = held.rules.clone() {
-            held.turn(&document);
-            held.set_last(&document);
+        if let Some(document) = held.rules.clone()
+            && held.obey(&document).is_ok()
+        {
             self.list_access(&mut held);
             self.turn_switch(&held, document.author());
         }

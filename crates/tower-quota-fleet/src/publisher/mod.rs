@@ -165,11 +165,11 @@ impl RulesPublisher {
             let (document, restores) = publication.apply(held, &current.history, after_roll_back)?;
             let restored = if is_restoration { document.version() } else { 0 };
             let document = document
-                .without_expired_access(now)
                 .with_version(newest.max(restored) + 1)
                 .with_author(author)
                 .with_time(now);
             document.check()?;
+            document.check_without_controls()?;
             document.to_json()?;
             let is_behind = before.as_ref().is_some_and(|before| newest > before.version().number());
             Ok(Proposal {

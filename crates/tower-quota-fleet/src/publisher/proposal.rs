@@ -1,4 +1,4 @@
-use std::{collections::HashSet, fmt};
+use std::fmt;
 
 use super::{publication::has_same_rules, published::Published};
 use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, date::date};
@@ -82,15 +82,8 @@ impl Proposal {
     ///
     /// After a restored backup, instances have seen a larger number, so publishing an equal document is a change.
     pub fn is_empty(&self) -> bool {
-        !self.is_behind
-            && self.before.as_ref().is_some_and(|before| {
-                let before = before.document();
-                let of = |document: &RulesDocument| {
-                    let off = document.is_switched_off();
-                    (off, document.blocks_unknown_addresses(), document.access().to_vec())
-                };
-                has_same_rules(before, &self.document) && of(before) == of(&self.document)
-            })
+        let is_same = |before: &Published| has_same_rules(before.document(), &self.document);
+        !self.is_behind && self.before.as_ref().is_some_and(is_same)
     }
 
     fn write_roll_out(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -106,25 +99,6 @@ impl Proposal {
             (before, after) if before == after => Ok(()),
             (before, after) => writeln!(f, "rollout: {before} → {after}"),
         }
-    }
-
-    fn write_access(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let before = self
-            .before
-            .as_ref()
-            .map_or(&[][..], |before| before.document().access());
-        let [older, newer] = [before, self.document.access()].map(|entries| entries.iter().collect::<HashSet<_>>());
-        for entry in before.iter().filter(|entry| !newer.contains(entry)) {
-            let ended = match entry.holds_at(self.document.time()) {
-                true => "",
-                false => " (expired)",
-            };
-            writeln!(f, "access list: - {}{ended}", entry)?;
-        }
-        for entry in self.document.access().iter().filter(|entry| !older.contains(entry)) {
-            writeln!(f, "access list: + {}", entry)?;
-        }
-        Ok(())
     }
 }
 
@@ -144,17 +118,7 @@ impl fmt::Display for Proposal {
             let (version, author, time) = (target.version(), target.author(), date(target.time()));
             writeln!(f, "back to version {version} by {author:?}, {time}")?;
         }
-        let is_off = |document: Option<&RulesDocument>| document.is_some_and(RulesDocument::is_switched_off);
-        match (
-            is_off(self.before.as_ref().map(Published::document)),
-            is_off(Some(&self.document)),
-        ) {
-            (false, true) => writeln!(f, "limits: on → OFF")?,
-            (true, false) => writeln!(f, "limits: OFF → on")?,
-            _ => {}
-        }
         self.write_roll_out(f)?;
-        self.write_access(f)?;
         for (callers, diff) in &self.effects {
             writeln!(f, "{callers}:")?;
             for change in diff.changes() {

@@ -3,8 +3,7 @@ use tower_quota::{PartitionId, Rules};
 
 /// A change of a fleet's rules, for [`RulesPublisher::publish`](super::RulesPublisher::publish).
 ///
-/// Everything else in the document stays as it is. Use a [`Control`](crate::Control) to change the kill switch or the
-/// access list.
+/// Use a [`Control`](crate::Control) to change the kill switch or the access list.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};
@@ -59,7 +58,7 @@ impl Publication {
 
     /// Returns to the rules and the rollout of the newest version that differs from the current one.
     ///
-    /// The [proposal](super::Proposal::restores) names the version. Switch and access list stay as they are. Policies
+    /// The [proposal](super::Proposal::restores) names the version. Policies
     /// whose counts would reset do not block a rollback, because they continue from their earlier counts, unless these
     /// have expired.
     ///
@@ -71,12 +70,13 @@ impl Publication {
 
     /// Returns to the rules and the rollout of a version in the [history](super::RulesPublisher::history).
     ///
-    /// Switch and access list stay as they are. Policies whose counts would reset do not block a rollback.
+    /// Policies whose counts would reset do not block a rollback.
     pub fn roll_back_to(version: u64) -> Self {
         Self::new(Edit::RollBack { to: Some(version) })
     }
 
-    /// Publishes a whole document again, with a new number: rules, rollout, access list and switch.
+    /// Publishes a whole document again, with a new number. Fails with [`FleetErrorKind::Invalid`] if the document
+    /// contains a switch or an access list, as those of files can.
     ///
     /// Use this to restore rules that Redis lost, from a file or from the [document of an
     /// instance](crate::RulesFollower::document).
@@ -120,9 +120,8 @@ impl Publication {
 
     /// Overwrites a published document that cannot be read.
     ///
-    /// By default, publishing fails if another program or a newer version of the crate has written the document. The
-    /// switch and the access list of the overwritten document are lost, and policies cannot be compared. A readable
-    /// document is changed as usual.
+    /// By default, publishing fails if another program or a newer version of the crate has written the document. The policies cannot be compared. A readable document
+    /// is changed as usual.
     ///
     /// Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and a [restored
     /// document](Self::restore) can overwrite a document.
@@ -153,36 +152,24 @@ impl Publication {
         history: &[RulesDocument],
         after_roll_back: bool,
     ) -> Result<(RulesDocument, Option<RulesDocument>), FleetError> {
-        let base = || {
-            let message = "nothing is published yet; publish rules for all callers first";
-            current
-                .cloned()
-                .ok_or_else(|| FleetError::new(FleetErrorKind::NothingPublished, message))
-        };
+        let of = |rules: &Rules| RulesDocument::new(1, rules.clone());
         match self.edit {
             Edit::Rules {
                 rules, percent: 100, ..
-            } => Ok((
-                match current {
-                    Some(document) => document.clone().with_rules(rules).with_roll_out(None),
-                    None => RulesDocument::new(1, rules),
-                },
-                None,
-            )),
+            } => Ok((of(&rules), None)),
             Edit::Rules {
                 rules,
                 percent,
                 partitions,
             } => {
+                let message = "nothing is published yet; publish rules for all callers first";
+                let base = current.ok_or_else(|| FleetError::new(FleetErrorKind::NothingPublished, message))?;
                 let roll_out = Rollout::new(percent, rules).with_partitions(partitions);
-                Ok((base()?.with_roll_out(roll_out), None))
+                Ok((of(base.rules()).with_roll_out(roll_out), None))
             }
             Edit::RollBack { to } => {
                 let target = earlier(current, history, to, after_roll_back)?;
-                let document = current.cloned().unwrap_or_else(|| target.clone());
-                let document = document
-                    .with_rules(target.rules().clone())
-                    .with_roll_out(target.roll_out().cloned());
+                let document = of(target.rules()).with_roll_out(target.roll_out().cloned());
                 Ok((document, Some(target.clone())))
             }
             Edit::Restore(document) => Ok((document, None)),

@@ -141,19 +141,6 @@ impl FleetTelemetry {
         );
     }
 
-    pub(crate) fn switched_by_file(&self, is_on: bool) {
-        let state = if is_on { "on" } else { "off" };
-        event!(WARN, rules = %self.name, limits = %state, "switch file changed");
-    }
-
-    pub(crate) fn unknown_switch(&self) {
-        event!(
-            WARN,
-            rules = %self.name,
-            "switch file cannot be read, or contains neither `off` nor `on`; the switch is unchanged"
-        );
-    }
-
     pub(crate) fn unread(&self, now: Timestamp, error: &str) {
         self.meters.unread();
         self.unread.record(now, |suppressed| {

@@ -223,19 +223,20 @@ async fn the_switch_reaches_an_instance_that_cannot_read_the_document() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_order_takes_precedence_over_the_document_and_the_process_over_both() {
+async fn an_order_ends_by_itself_and_the_process_takes_precedence_over_it() {
     let source = Source::default();
     let instance = Instance::follow(source.clone());
-    source.publish(&version(3).switched_off(true));
+    source.publish(&version(3));
+    source.order(off(5));
     poll().await;
     assert!(!instance.is_on());
-    source.order(SwitchOrder::new(5, false));
+    // A new document does not change that.
+    source.publish(&version(4));
+    poll().await;
+    assert!(!instance.is_on());
+    source.order(SwitchOrder::new(6, false));
     poll().await;
     assert!(instance.is_on(), "the order switches the limits on");
-    // A new document does not change that.
-    source.publish(&version(4).switched_off(true));
-    poll().await;
-    assert!(instance.is_on());
     instance.layer.limiter().rules().disable();
     poll().await;
     assert!(!instance.is_on() && instance.follower.status().is_off());
@@ -243,28 +244,56 @@ async fn an_order_takes_precedence_over_the_document_and_the_process_over_both()
     poll().await;
     assert!(source.state().reports.last().unwrap().is_off());
     instance.layer.limiter().rules().clear_overrides();
-    source.order(off(6).with_end(START + 60));
+    source.order(off(7).with_end(START + 60));
     poll().await;
     assert!(!instance.is_on());
-    source.publish(&version(5));
     instance.wait(60).await;
     assert!(instance.is_on());
+}
+
+/// Otherwise there would be two switches and two lists, and an operator would have to clear both.
+#[tokio::test(start_paused = true)]
+async fn a_document_with_a_switch_or_a_list_is_rejected_if_its_source_has_controls() {
+    let source = Source::default();
+    let instance = Instance::follow(source.clone());
+    source.publish(&version(3));
+    source.list(7, &[block("192.0.2.1")]);
+    poll().await;
+    let documents = [
+        version(4).switched_off(true),
+        version(5).with_access([block("203.0.113.9")]),
+        version(6).blocking_unknown_addresses(true),
+    ];
+    for document in documents {
+        source.publish(&document);
+        poll().await;
+        let status = instance.follower.status();
+        let (rejected, error) = status.rejected().unwrap();
+        assert_eq!(
+            (rejected.number(), error.kind()),
+            (document.version(), FleetErrorKind::Invalid)
+        );
+        assert!(instance.is_on() && instance.access("203.0.113.9") == Access::Limit);
+        assert_eq!(
+            (instance.access("192.0.2.1"), quota(&instance.layer)),
+            (Access::Block, 3)
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
 async fn after_a_restored_backup_no_blocked_address_is_served_until_a_higher_number() {
     let source = Source::default();
     let instance = Instance::follow(source.clone());
-    let with = |number, network: &str| version(number).with_access([block(network)]);
-    source.publish(&with(40, "198.51.100.1"));
+    source.publish(&version(40));
     source.list(7, &[block("192.0.2.1")]);
     poll().await;
-    source.publish(&with(42, "203.0.113.1").switched_off(true));
+    source.publish(&version(42));
     source.order(SwitchOrder::new(8, false));
     source.list(9, &[block("192.0.2.1"), block("192.0.2.2")]);
     poll().await;
     // The backup is older than all of that.
-    source.publish(&with(40, "198.51.100.1"));
+    source.publish(&version(40));
     source.order(off(6));
     source.list(7, &[block("192.0.2.1")]);
     poll().await;
@@ -272,7 +301,7 @@ async fn after_a_restored_backup_no_blocked_address_is_served_until_a_higher_num
     assert_eq!(instance.lost(), expected);
     assert_eq!(quota(&instance.layer), 40, "the rules are those that Redis has");
     assert!(instance.is_on(), "the newest order");
-    for address in ["198.51.100.1", "203.0.113.1", "192.0.2.1", "192.0.2.2"] {
+    for address in ["192.0.2.1", "192.0.2.2"] {
         assert_eq!(instance.access(address), Access::Block, "{address}");
     }
     assert_eq!(source.state().reports.last().unwrap().newest(), 42);
@@ -282,15 +311,17 @@ async fn after_a_restored_backup_no_blocked_address_is_served_until_a_higher_num
     assert_eq!((controls.access().len(), controls.access_number()), (2, 9));
     // The number 41 is not higher than what was seen.
     source.publish(&version(41));
+    source.list(8, &[]);
     poll().await;
     assert_eq!(
-        (instance.access("203.0.113.1"), quota(&instance.layer)),
+        (instance.access("192.0.2.2"), quota(&instance.layer)),
         (Access::Block, 41)
     );
     source.publish(&version(43));
+    source.list(10, &[]);
     poll().await;
     assert_eq!(
-        (instance.access("203.0.113.1"), quota(&instance.layer)),
+        (instance.access("192.0.2.2"), quota(&instance.layer)),
         (Access::Limit, 43)
     );
 }
@@ -438,19 +469,19 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The precedence in five lines.
+/// The precedence in three lines. Either orders or documents turn the switch of the fleet.
 #[derive(Debug, Default)]
 struct Model {
     own: Option<bool>,
     order: Option<(u64, bool, Option<u64>)>,
-    document: Option<(u64, bool)>,
+    document: bool,
 }
 
 impl Model {
     fn is_on(&self, now: u64) -> bool {
         let order = self.order.filter(|(_, _, end)| end.is_none_or(|end| now < end));
-        let fleet = order.map(|(_, off, _)| off).or(self.document.map(|(_, off)| off));
-        self.own.unwrap_or(!fleet.unwrap_or(false))
+        let fleet = order.map_or(self.document, |(_, off, _)| off);
+        self.own.unwrap_or(!fleet)
     }
 }
 
@@ -458,11 +489,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn limits_are_on_or_off_by_process_then_order_then_newest_document(steps in vec(step(), 1..30)) {
+    fn limits_are_on_or_off_by_process_then_order_or_file(steps in vec(step(), 1..30), is_file in any::<bool>()) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let source = Source::default();
-            source.order(None);
+            if !is_file {
+                source.order(None);
+            }
             let instance = Instance::follow(source.clone());
             let (mut model, mut number) = (Model::default(), 100);
             let mut now = START;
@@ -471,6 +504,7 @@ proptest! {
                 // Either larger than all before, or much smaller.
                 let of = |rises| if rises { number } else { number / 7 };
                 match step {
+                    Step::Order { .. } if is_file => {}
                     Step::Order { rises, off, lasts } => {
                         let end = lasts.map(|lasts| now + lasts);
                         let order = SwitchOrder::new(of(rises), off);
@@ -480,10 +514,9 @@ proptest! {
                         }
                     }
                     Step::Document { rises, off } => {
+                        let off = off && is_file;
                         source.publish(&RulesDocument::new(of(rises), hour(1)).switched_off(off));
-                        if model.document.is_none_or(|(newest, _)| of(rises) >= newest) {
-                            model.document = Some((of(rises), off));
-                        }
+                        model.document = off;
                     }
                     Step::Own(position) => {
                         let handle = instance.layer.limiter().rules();
@@ -494,6 +527,7 @@ proptest! {
                         }
                         model.own = position;
                     }
+                    Step::Lose if is_file => source.state().head = None,
                     Step::Lose => source.lose_everything(),
                     Step::Wait(seconds) => {
                         instance.clock.advance(Duration::from_secs(seconds));

@@ -1,7 +1,6 @@
 //! Layers that follow a source: what they do when it has another version, a wrong one, or no answer.
 
 use std::{
-    fs,
     future::{Future, ready},
     pin::Pin,
     time::Duration,
@@ -515,103 +514,30 @@ async fn a_follower_of_another_rule_set_for_the_same_limiter_takes_the_place_of_
 
 #[tokio::test(start_paused = true)]
 async fn a_switch_that_this_process_has_turned_on_holds_against_a_later_off_of_the_fleet() {
-    let path = std::env::temp_dir().join(format!("tower-quota-switch-on-{}", std::process::id()));
-    fs::write(&path, "on\n").unwrap();
     let (source, layer) = (Source::default(), layer());
     // No fleet is followed yet, so these calls override nothing.
     let handle = layer.limiter().rules();
     handle.disable();
     handle.enable();
     source.publish(&version(5));
-    let follower = following(&layer, &source).start().unwrap();
+    let follower = follow(&layer, &source);
     poll().await;
     source.publish(&version(6).switched_off(true));
     poll().await;
     assert!(!handle.is_enabled() && !follower.status().is_overridden());
-    source.publish(&version(7));
-    poll().await;
-    drop(follower);
-
-    let follower = following(&layer, &source).override_file(&path).start().unwrap();
-    poll().await;
-    assert!(handle.is_enabled() && !follower.status().is_overridden());
+    handle.enable();
     for (number, is_off) in [(8, false), (9, true), (10, false), (11, true)] {
         source.publish(&version(number).switched_off(is_off));
         pass(Duration::from_secs(3)).await;
         assert_eq!((handle.is_enabled(), follower.status().is_overridden()), (true, is_off));
     }
-    fs::remove_file(&path).unwrap();
-    poll().await;
-    assert!(!handle.is_enabled());
-    handle.enable();
-    source.publish(&version(12).switched_off(true));
-    poll().await;
-    assert!(handle.is_enabled());
     handle.clear_overrides();
     assert!(!handle.is_enabled());
-}
-
-/// To open a pipe waits for a writer.
-#[cfg(unix)]
-#[tokio::test(start_paused = true)]
-async fn a_switch_file_that_is_a_pipe_keeps_no_rule_of_the_access_list_from_ending() {
-    let path = std::env::temp_dir().join(format!("tower-quota-switch-pipe-{}", std::process::id()));
-    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
-    assert!(made.success());
-    let (source, clock) = (Source::default(), Clock::manual(Timestamp::from_micros(1_000_000_000)));
-    let list = AccessList::new(key::client_ip());
-    let layer = builder().access_list(list.clone()).build().unwrap();
-    let follower = following(&layer, &source).access_list(list).clock(clock.clone());
-    let _follower = follower.override_file(&path).start().unwrap();
-    source.publish(&version(100).with_access([block("mallory").with_expiry(1_600)]));
-    poll().await;
-    assert_eq!(send(&layer, "mallory").await.0, 403);
-    clock.set(Timestamp::from_micros(1_600_000_000));
-    poll().await;
-    assert_eq!(send(&layer, "mallory").await.0, 200);
-    fs::remove_file(&path).unwrap();
-    fs::write(&path, "off").unwrap();
-    poll().await;
-    assert!(!layer.limiter().rules().is_enabled());
-    fs::remove_file(&path).unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_file_turns_the_switch_of_the_process_whatever_the_fleet_says() {
-    let path = std::env::temp_dir().join(format!("tower-quota-switch-{}", std::process::id()));
-    let _ = fs::remove_file(&path);
-    let (source, layer) = (Source::default(), layer());
-    source.publish(&version(5));
-    let follower = following(&layer, &source).override_file(&path).start().unwrap();
-    follower.wait_for_rules().await;
     // The source is slow in the incident.
     source.state().manner = Manner::Hangs;
-    for (content, is_on) in [
-        (Some("off\n"), false),
-        (Some("of"), false),
-        (Some("on"), true),
-        (Some(" off "), false),
-        (None, true),
-        (Some("offline"), true),
-    ] {
-        match content {
-            Some(content) => fs::write(&path, content).unwrap(),
-            None => fs::remove_file(&path).unwrap(),
-        }
-        poll().await;
-        assert_eq!(layer.limiter().rules().is_enabled(), is_on, "{content:?}");
-    }
-    fs::remove_file(&path).unwrap();
-    source.state().manner = Manner::Answers;
-    source.publish(&version(6).switched_off(true));
-    pass(Duration::from_secs(3)).await;
-    assert!(!layer.limiter().rules().is_enabled());
-    fs::write(&path, "on").unwrap();
+    handle.enable();
     poll().await;
-    assert!(layer.limiter().rules().is_enabled());
-    fs::remove_file(&path).unwrap();
-    poll().await;
-    assert!(!layer.limiter().rules().is_enabled());
+    assert!(handle.is_enabled());
 }
 
 #[tokio::test(start_paused = true)]

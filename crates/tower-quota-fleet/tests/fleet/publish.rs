@@ -177,19 +177,19 @@ async fn roll_back_step_by_step(alice: &RulesPublisher) {
 }
 
 #[tokio::test]
-async fn a_block_that_has_ended_is_dropped_by_the_next_change_which_says_so() {
-    let (alice, set) = (publisher("ended"), "ended");
-    let ended = AccessEntry::network("10.0.0.0/8", Access::Block).with_expiry(1);
-    let document = RulesDocument::new(1, minute(60))
-        .with_access([ended])
-        .to_json()
-        .unwrap();
-    let head = RulesVersion::of(1, document.as_bytes()).to_string();
-    shared_server().command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &document]);
-    let proposal = alice.propose(Publication::rules(minute(30))).await.unwrap();
-    let text = "access list: - block 10.0.0.0/8 until Thu, 01 Jan 1970 00:00:01 GMT (expired)\n";
-    assert!(proposal.to_string().starts_with(text), "{proposal}");
-    assert!(alice.commit(&proposal).await.unwrap().document().access().is_empty());
+async fn a_document_with_a_switch_or_a_list_is_not_restored_and_nothing_is_published() {
+    let alice = publisher("file-only");
+    let document = RulesDocument::new(1, minute(60));
+    let network = AccessEntry::network("10.0.0.0/8", Access::Block);
+    for document in [
+        document.clone().switched_off(true),
+        document.clone().with_access([network]),
+        document.blocking_unknown_addresses(true),
+    ] {
+        let error = alice.propose(Publication::restore(document)).await.unwrap_err();
+        assert_eq!(error.kind(), FleetErrorKind::Invalid, "{error}");
+    }
+    assert_eq!(alice.current().await.unwrap(), None);
 }
 
 #[tokio::test]

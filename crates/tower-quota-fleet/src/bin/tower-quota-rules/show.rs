@@ -132,7 +132,7 @@ pub(crate) fn controls_json(controls: &Controls) -> Value {
 fn document_text(document: &RulesDocument, controls: &Controls) -> String {
     let mut text = controls_text(controls);
     if controls.switch().is_none_or(|order| !order.applies_at(now())) {
-        let _ = writeln!(text, "limits: {}", position(document.is_switched_off()));
+        text.push_str("limits: on\n");
     }
     text.push_str(&rules_text("rules", document.rules()));
     if let Some(roll_out) = document.roll_out() {
@@ -142,12 +142,6 @@ fn document_text(document: &RulesDocument, controls: &Controls) -> String {
         };
         let title = format!("rules for {}%{named}", roll_out.percent());
         text.push_str(&rules_text(&title, roll_out.rules()));
-    }
-    for entry in document.access() {
-        let _ = writeln!(text, "access list of the document: {entry}");
-    }
-    if document.blocks_unknown_addresses() {
-        text.push_str("clients without a known address are blocked\n");
     }
     text
 }
