@@ -57,7 +57,6 @@
 mod authorization;
 mod base64url;
 mod client;
-mod content;
 mod directory;
 mod grpc;
 mod header;
@@ -83,8 +82,7 @@ pub use self::{
     directory::Directory,
     header::Challenge,
     issuer::{
-        IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder,
-        IssuerFuture,
+        IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, Issuer, IssuerBuilder, IssuerFuture,
     },
     keys::KeySet,
     origin::{AcceptedToken, EXPOSED, OriginBody, OriginFuture, OriginLayer, OriginLayerBuilder, OriginService},

@@ -2,7 +2,7 @@
 //! turns.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     num::NonZeroUsize,
     ops::RangeInclusive,
     sync::Arc,
@@ -16,6 +16,9 @@ use super::{mutex::Mutex, settings::check};
 
 /// Addresses that share one line of the queue, `None` for requests without an address.
 type Group = Option<IpNet>;
+
+/// Dropping the sender notifies the waiter that it was displaced.
+type Waiter = oneshot::Sender<Turn>;
 
 const STRANGERS: usize = 0;
 /// Groups with recent valid requests.
@@ -31,29 +34,16 @@ struct Queue {
     max_waiting: usize,
     classes: [Class; 2],
     next_class: usize,
-    /// For waiters and turns.
-    next_number: u64,
 }
 
-/// Each group has one line and one turn.
+/// Each group has one line, and the groups take turns.
 #[derive(Default)]
 struct Class {
-    lines: HashMap<Group, Line>,
-    turns: BTreeMap<u64, Group>,
-    /// Ordered by length.
-    lengths: BTreeSet<(usize, Group)>,
+    /// Without empty lines.
+    lines: HashMap<Group, VecDeque<Waiter>>,
+    /// The groups with a line, next first.
+    turns: VecDeque<Group>,
     waiting: usize,
-}
-
-struct Line {
-    turn: u64,
-    waiters: VecDeque<Waiter>,
-}
-
-/// Dropping the sender notifies the waiter that it was displaced.
-struct Waiter {
-    number: u64,
-    turn: oneshot::Sender<Turn>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +57,6 @@ struct Place<'a> {
     workers: &'a Workers,
     class: usize,
     group: Group,
-    number: u64,
 }
 
 impl Workers {
@@ -93,7 +82,6 @@ impl Workers {
             max_waiting,
             classes: Default::default(),
             next_class: 0,
-            next_number: 0,
         })))
     }
 
@@ -126,15 +114,15 @@ impl Workers {
                 return Ok(Turn(self.clone()));
             }
             let class = if is_known { KNOWN } else { STRANGERS };
-            let (number, turn) = queue.enter(class, group)?;
+            let turn = queue.enter(class, group)?;
             let place = Place {
                 workers: self,
                 class,
                 group,
-                number,
             };
             (place, turn)
         };
+        // If this future is dropped, the receiver is dropped before the place, which removes closed waiters.
         let turn = turn.await.map_err(|_| Overloaded);
         drop(place);
         turn
@@ -144,7 +132,7 @@ impl Workers {
         let next = self.0.lock().next();
         if let Some(waiter) = next {
             // A cancelled waiter drops its turn, which passes it to the next one.
-            let _ = waiter.turn.send(Turn(self.clone()));
+            let _ = waiter.send(Turn(self.clone()));
         }
     }
 }
@@ -154,21 +142,15 @@ impl Queue {
         self.classes.iter().map(|class| class.waiting).sum()
     }
 
-    fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
-    }
-
-    fn enter(&mut self, class: usize, group: Group) -> Result<(u64, oneshot::Receiver<Turn>), Overloaded> {
+    fn enter(&mut self, class: usize, group: Group) -> Result<oneshot::Receiver<Turn>, Overloaded> {
         if self.waiting() >= self.max_waiting {
             let line = self.classes[class].lines.get(&group);
-            let victims = self.victims(class, line.map_or(0, |line| line.waiters.len()))?;
+            let victims = self.victims(class, line.map_or(0, VecDeque::len))?;
             self.classes[victims].displace();
         }
-        let number = self.number();
-        let (turn, receiver) = oneshot::channel();
-        self.classes[class].push(group, Waiter { number, turn });
-        Ok((number, receiver))
+        let (waiter, turn) = oneshot::channel();
+        self.classes[class].push(group, waiter);
+        Ok(turn)
     }
 
     /// The class to displace from, for a newcomer of `class` whose line would have this length.
@@ -192,10 +174,9 @@ impl Queue {
 
     /// Returns the next waiter, or marks the thread as idle. The classes alternate while both have waiters.
     fn next(&mut self) -> Option<Waiter> {
-        let turn = self.number();
         let first = self.next_class;
         for class in [first, 1 - first] {
-            if let Some(waiter) = self.classes[class].pop(turn) {
+            if let Some(waiter) = self.classes[class].pop() {
                 self.next_class = 1 - class;
                 return Some(waiter);
             }
@@ -207,61 +188,48 @@ impl Queue {
 
 impl Class {
     fn push(&mut self, group: Group, waiter: Waiter) {
-        let line = self.lines.entry(group).or_insert_with(|| {
-            self.turns.insert(waiter.number, group);
-            Line {
-                turn: waiter.number,
-                waiters: VecDeque::new(),
-            }
-        });
-        self.lengths.remove(&(line.waiters.len(), group));
-        line.waiters.push_back(waiter);
-        self.lengths.insert((line.waiters.len(), group));
+        let line = self.lines.entry(group).or_default();
+        if line.is_empty() {
+            self.turns.push_back(group);
+        }
+        line.push_back(waiter);
         self.waiting += 1;
     }
 
-    /// The next waiter of the group gets `next_turn`.
-    fn pop(&mut self, next_turn: u64) -> Option<Waiter> {
-        let (_, group) = self.turns.pop_first()?;
-        let waiter = self.take(group, 0);
-        if let Some(line) = self.lines.get_mut(&group) {
-            line.turn = next_turn;
-            self.turns.insert(next_turn, group);
-        }
-        waiter
+    fn pop(&mut self) -> Option<Waiter> {
+        let group = self.turns.pop_front()?;
+        self.turns.push_back(group);
+        self.change(group, VecDeque::pop_front)
     }
 
     fn longest(&self) -> usize {
-        self.lengths.last().map_or(0, |(length, _)| *length)
+        self.lines.values().map(VecDeque::len).max().unwrap_or(0)
     }
 
     /// Displaces the last waiter of the longest line.
     fn displace(&mut self) {
-        if let Some((longest, group)) = self.lengths.last().copied() {
-            drop(self.take(group, longest - 1));
+        let longest = self.lines.iter().max_by_key(|(_, line)| line.len());
+        if let Some((&group, _)) = longest {
+            drop(self.change(group, VecDeque::pop_back));
         }
     }
 
-    fn remove(&mut self, group: Group, number: u64) {
-        let position = |line: &Line| line.waiters.iter().position(|waiter| waiter.number == number);
-        if let Some(index) = self.lines.get(&group).and_then(position) {
-            drop(self.take(group, index));
-        }
+    fn remove_closed(&mut self, group: Group) {
+        self.change(group, |line| line.retain(|waiter| !waiter.is_closed()));
     }
 
-    fn take(&mut self, group: Group, index: usize) -> Option<Waiter> {
-        let line = self.lines.get_mut(&group)?;
-        let waiter = line.waiters.remove(index)?;
-        let length = line.waiters.len();
-        self.waiting -= 1;
-        self.lengths.remove(&(length + 1, group));
-        if length > 0 {
-            self.lengths.insert((length, group));
-        } else {
-            self.turns.remove(&line.turn);
+    fn change<T: Default>(&mut self, group: Group, change: impl FnOnce(&mut VecDeque<Waiter>) -> T) -> T {
+        let Some(line) = self.lines.get_mut(&group) else {
+            return T::default();
+        };
+        let before = line.len();
+        let changed = change(line);
+        self.waiting -= before - line.len();
+        if line.is_empty() {
             self.lines.remove(&group);
+            self.turns.retain(|other| *other != group);
         }
-        Some(waiter)
+        changed
     }
 }
 
@@ -289,7 +257,7 @@ impl Drop for Turn {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.workers.0.lock().classes[self.class].remove(self.group, self.number);
+        self.workers.0.lock().classes[self.class].remove_closed(self.group);
     }
 }
 
@@ -478,15 +446,13 @@ mod tests {
     }
 
     fn assert_consistent(class: &Class) {
-        let lengths = class.lines.iter().map(|(group, line)| (line.waiters.len(), *group));
-        assert_eq!(lengths.collect::<BTreeSet<_>>(), class.lengths);
-        let turns = class.lines.iter().map(|(group, line)| (line.turn, *group));
-        assert_eq!(turns.collect::<BTreeMap<_, _>>(), class.turns);
-        assert_eq!(
-            class.lengths.iter().map(|(length, _)| length).sum::<usize>(),
-            class.waiting
-        );
-        assert!(class.lengths.first().is_none_or(|(length, _)| *length > 0));
+        assert!(class.lines.values().all(|line| !line.is_empty()));
+        let mut turns: Vec<_> = class.turns.iter().collect();
+        let mut groups: Vec<_> = class.lines.keys().collect();
+        turns.sort_unstable();
+        groups.sort_unstable();
+        assert_eq!(turns, groups);
+        assert_eq!(class.lines.values().map(VecDeque::len).sum::<usize>(), class.waiting);
     }
 
     /// No request waits while a thread is idle, the queue respects its bound, its parts are consistent, and a newcomer
@@ -506,15 +472,15 @@ mod tests {
                         let (group, mut newcomer) = (group(number), request(&workers, number, is_known));
                         let queue = workers.0.lock();
                         let (reserved, known) = (max_waiting / 2, queue.classes[KNOWN].waiting);
-                        let own = queue.classes[usize::from(is_known)].lengths.clone();
+                        let own = &queue.classes[usize::from(is_known)];
+                        let length = own.lines.get(&group).map_or(0, VecDeque::len);
+                        let longest = own.longest();
                         let strangers = queue.classes[STRANGERS].longest();
                         drop(queue);
-                        let line = own.iter().find(|(_, other)| *other == group);
-                        let length = line.map_or(0, |(length, _)| *length);
                         match newcomer.poll() {
                             Poll::Ready(Ok(turn)) => turns.push(turn),
                             Poll::Ready(Err(Overloaded)) => {
-                                assert!(own.iter().all(|(other, _)| *other <= length + 1));
+                                assert!(longest <= length + 1);
                                 assert!(!is_known || known >= reserved && strangers <= length + 1);
                                 assert!(is_known || known <= reserved || length > 0);
                             }

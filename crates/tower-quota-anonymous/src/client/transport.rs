@@ -6,10 +6,11 @@ use std::{
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::Body;
+use http_body_util::{BodyExt, LengthLimitError, Limited};
 use tower_service::Service;
 
 use super::error::BoxError;
-use crate::{content::collect, mutex::Mutex};
+use crate::mutex::Mutex;
 
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -56,7 +57,13 @@ where
             Ok(Answer {
                 status: head.status,
                 headers: head.headers,
-                content: collect(body, max_length).await.map_err(Into::into),
+                content: match Limited::new(body, max_length).collect().await {
+                    Ok(content) => Ok(content.to_bytes()),
+                    Err(error) if error.is::<LengthLimitError>() => {
+                        Err(format!("response content is longer than {max_length} bytes").into())
+                    }
+                    Err(error) => Err(error),
+                },
             })
         })
     }

@@ -1,4 +1,3 @@
-mod body;
 mod builder;
 mod issuance;
 mod note;
@@ -12,7 +11,6 @@ use std::{fmt, sync::Arc, time::Duration};
 use arc_swap::ArcSwap;
 
 pub use self::{
-    body::IssuerBody,
     builder::IssuerBuilder,
     policy::{IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest},
     service::IssuerFuture,

@@ -11,17 +11,19 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use http::{Request, Response, StatusCode, header::CONTENT_LENGTH};
+use http_body_util::{BodyExt, Collected, Full};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use super::{
-    IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest, IssuerBody,
+    IssuanceDecision, IssuanceDecisionFuture, IssuancePolicy, IssuanceRequest,
     note::Note,
     policy::{Grant, Verdict},
     response::problem_for_now,
 };
-use crate::{content::collect, mutex::Mutex, telemetry::in_current_span};
+use crate::{mutex::Mutex, telemetry::in_current_span};
 use tower_quota::{ActualCost, Decision, Limiter, Outcome, RateLimitBody, RateLimitLayer, WeakPermit, WithPermit};
 
 impl IssuancePolicy for RateLimitLayer {
@@ -76,9 +78,9 @@ fn is_exhausted(decision: &Decision) -> bool {
 }
 
 /// Reads the body of the layer's rejection. Cannot fail, because the body is already complete.
-async fn rejected_by(response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
+async fn rejected_by(response: Response<RateLimitBody<Full<Bytes>>>) -> IssuanceDecision {
     let (mut parts, body) = response.into_parts();
-    let content = collect(body, usize::MAX).await.unwrap_or_default();
+    let content = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
     parts.headers.remove(CONTENT_LENGTH);
     IssuanceDecision::respond_with(Response::from_parts(parts, content))
 }
@@ -97,7 +99,7 @@ impl Granting {
     }
 
     /// Writes a note of the charge, or refunds the charge of a repeat.
-    async fn grant(&self, permit: Option<WeakPermit>) -> Response<IssuerBody> {
+    async fn grant(&self, permit: Option<WeakPermit>) -> Response<Full<Bytes>> {
         let mut response = Response::default();
         // A request without a permit is not counted.
         let Some(permit) = permit.as_ref().and_then(WeakPermit::upgrade) else {
@@ -121,7 +123,7 @@ impl Granting {
     }
 
     /// A forwarded request is granted if it was counted or explicitly exempted.
-    fn granted(&self, response: Response<RateLimitBody<IssuerBody>>) -> IssuanceDecision {
+    fn granted(&self, response: Response<RateLimitBody<Full<Bytes>>>) -> IssuanceDecision {
         let mut grant = mem::take(&mut *self.grant.lock());
         if grant.repeat.is_none() {
             grant.headers = response.into_parts().0.headers;
@@ -131,7 +133,7 @@ impl Granting {
 }
 
 impl Service<Request<String>> for Granting {
-    type Response = Response<IssuerBody>;
+    type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 

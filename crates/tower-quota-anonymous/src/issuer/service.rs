@@ -1,5 +1,6 @@
 use std::{
     convert::Infallible,
+    error::Error,
     fmt,
     future::Future,
     pin::Pin,
@@ -14,14 +15,15 @@ use http::{
     request::Parts,
 };
 use http_body::Body;
+use http_body_util::{BodyExt, Collected, Full, Limited};
 use tower_quota::LingeringClose;
 use tower_service::Service;
 
 use super::{
-    Issuer, IssuerBody, Issuing,
+    Issuer, Issuing,
     response::{method_not_allowed, problem, typed},
 };
-use crate::{Directory, content::collect};
+use crate::Directory;
 
 /// The future of an [`Issuer`].
 ///
@@ -32,11 +34,11 @@ use crate::{Directory, content::collect};
 pub struct IssuerFuture(Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>);
 
 impl Future for IssuerFuture {
-    type Output = Result<Response<IssuerBody>, Infallible>;
+    type Output = Result<Response<Full<Bytes>>, Infallible>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let response = self.0.as_mut().poll(cx);
-        response.map(|response| Ok(response.map(IssuerBody::from)))
+        response.map(|response| Ok(response.map(Full::new)))
     }
 }
 
@@ -50,9 +52,9 @@ impl<B> Service<Request<B>> for Issuer
 where
     B: Body + Send + 'static,
     B::Data: Send,
-    B::Error: Send,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
-    type Response = Response<IssuerBody>;
+    type Response = Response<Full<Bytes>>;
     type Error = Infallible;
     type Future = IssuerFuture;
 
@@ -69,9 +71,8 @@ where
                 Directory::PATH => issuing.serve_directory(&head.method),
                 path if path == issuing.request_path => match objection(&head) {
                     None => {
-                        issuing
-                            .issue(head, collect(&mut body, Issuing::MAX_REQUEST).await.ok())
-                            .await
+                        let content = Limited::new(&mut body, Issuing::MAX_REQUEST).collect().await;
+                        issuing.issue(head, content.ok().map(Collected::to_bytes)).await
                     }
                     Some(response) => response,
                 },

@@ -20,8 +20,8 @@ use tower_quota::{
     key,
 };
 use tower_quota_anonymous::{
-    CredentialRequest, Directory, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerBuilder, IssuerKey,
-    KeyId, KeySet, Profile,
+    CredentialRequest, Directory, IssuanceDecision, IssuanceRequest, Issuer, IssuerBuilder, IssuerKey, KeyId, KeySet,
+    Profile,
 };
 
 /// Gives a credential to everybody.
@@ -50,16 +50,16 @@ pub(crate) fn hours(hours: u64) -> Duration {
     Duration::from_secs(hours * 3_600)
 }
 
-pub(crate) async fn send<B>(issuer: &Issuer, request: Request<B>) -> Response<IssuerBody>
+pub(crate) async fn send<B>(issuer: &Issuer, request: Request<B>) -> Response<Full<Bytes>>
 where
     B: Body + Send + 'static,
     B::Data: Send,
-    B::Error: Send,
+    B::Error: Into<tower::BoxError>,
 {
     issuer.clone().oneshot(request).await.unwrap()
 }
 
-pub(crate) async fn content(response: Response<IssuerBody>) -> Bytes {
+pub(crate) async fn content(response: Response<Full<Bytes>>) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 

@@ -10,8 +10,10 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use futures_util::future::join_all;
 use http::Response;
+use http_body_util::Full;
 use test_kit::{RedisServer, RemoteStore, shared_server};
 use tokio::{
     sync::{Notify, Semaphore},
@@ -24,7 +26,7 @@ use tower_quota::{
     StoreErrorKind, StoreFuture, Tiers, clock::Clock, key,
 };
 use tower_quota_anonymous::{
-    CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerBody, IssuerKey, KeySet, Profile, Token,
+    CredentialRequest, IssuanceDecision, IssuanceRequest, Issuer, IssuerKey, KeySet, Profile, Token,
 };
 
 use crate::{
@@ -79,7 +81,7 @@ impl Scene {
         message
     }
 
-    async fn response(&self, account: &str, message: &[u8]) -> Response<IssuerBody> {
+    async fn response(&self, account: &str, message: &[u8]) -> Response<Full<Bytes>> {
         let mut request = post(message.to_vec());
         request.headers_mut().insert("x-account", account.parse().unwrap());
         send(&self.issuer, request).await
