@@ -8,46 +8,32 @@ use super::version::RulesVersion;
 /// [`RedisRules::instances`](super::RedisRules::instances) returns the reports of the last 30 seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct InstanceReport {
-    instance: String,
+    pub(super) instance: String,
     #[serde(default, with = "version_text", skip_serializing_if = "Option::is_none")]
-    version: Option<RulesVersion>,
+    pub(super) version: Option<RulesVersion>,
     #[serde(default, with = "version_text", skip_serializing_if = "Option::is_none")]
-    rejects: Option<RulesVersion>,
+    pub(super) rejects: Option<RulesVersion>,
     #[serde(default, skip_serializing_if = "is_false")]
-    overridden: bool,
+    pub(super) overridden: bool,
     #[serde(default, skip_serializing_if = "is_false")]
-    off: bool,
+    pub(super) off: bool,
     /// `None` in reports of older builds, which do not read the kill switch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    controls: Option<ReportedControls>,
+    pub(super) controls: Option<ReportedControls>,
     #[serde(default, skip_serializing_if = "is_zero")]
-    newest: u64,
+    pub(super) newest: u64,
     #[serde(default, skip_serializing_if = "is_false")]
-    lost: bool,
+    pub(super) lost: bool,
 }
 
 /// A number is 0 if there is no order or no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-struct ReportedControls {
-    switch: u64,
-    access: u64,
+pub(super) struct ReportedControls {
+    pub(super) switch: u64,
+    pub(super) access: u64,
 }
 
 impl InstanceReport {
-    /// Creates the report of an instance that runs the rules of its program. The name must be unique in the fleet.
-    pub fn new(instance: impl Into<String>) -> Self {
-        Self {
-            instance: instance.into(),
-            version: None,
-            rejects: None,
-            overridden: false,
-            off: false,
-            controls: None,
-            newest: 0,
-            lost: false,
-        }
-    }
-
     /// Returns the name of the instance.
     pub fn instance(&self) -> &str {
         &self.instance
@@ -90,55 +76,6 @@ impl InstanceReport {
     /// Returns `true` if the source lost rules, a switch order or an access list that the instance had read.
     pub fn has_lost(&self) -> bool {
         self.lost
-    }
-
-    /// Sets whether the limits are disabled.
-    #[must_use]
-    pub fn switched_off(mut self, is_off: bool) -> Self {
-        self.off = is_off;
-        self
-    }
-
-    /// Sets the numbers of the last switch order and of the last access list.
-    #[must_use]
-    pub fn obeying(mut self, controls: Option<(u64, u64)>) -> Self {
-        self.controls = controls.map(|(switch, access)| ReportedControls { switch, access });
-        self
-    }
-
-    /// Sets the largest version number that the instance has seen.
-    #[must_use]
-    pub fn having_seen(mut self, newest: u64) -> Self {
-        self.newest = newest;
-        self
-    }
-
-    /// Sets whether the source lost data.
-    #[must_use]
-    pub fn missing(mut self, has_lost: bool) -> Self {
-        self.lost = has_lost;
-        self
-    }
-
-    /// Sets the version that the instance runs.
-    #[must_use]
-    pub fn running(mut self, version: Option<RulesVersion>) -> Self {
-        self.version = version;
-        self
-    }
-
-    /// Sets the version that the instance rejects.
-    #[must_use]
-    pub fn rejecting(mut self, version: Option<RulesVersion>) -> Self {
-        self.rejects = version;
-        self
-    }
-
-    /// Sets whether the instance overrides the rules or the switch of the fleet.
-    #[must_use]
-    pub fn overridden(mut self, is_overridden: bool) -> Self {
-        self.overridden = is_overridden;
-        self
     }
 }
 

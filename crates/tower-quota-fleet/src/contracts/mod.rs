@@ -23,11 +23,14 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// The timeout of writes.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout and the attempts of a write.
+const WRITE_ONCE: (Duration, u32) = (Duration::from_secs(5), 1);
 
-/// The timeout of reads. Short, because requests wait for an entry, but can proceed without one.
-const READ_PATIENCE: Duration = Duration::from_millis(300);
+/// Short, because requests wait for an entry, but can proceed without one.
+const READ: (Duration, u32) = (Duration::from_millis(300), 1);
+
+/// On all connections, so that changes do not wait for several polls.
+const READ_AGAIN: (Duration, u32) = (READ.0, CONNECTIONS + 1);
 
 /// Approximate length of the stream: the last 100 seconds at 1,000 changes per second.
 const CHANGES: usize = 100_000;
@@ -181,7 +184,7 @@ impl Contracts {
         let key = self.key(self.digest(caller));
         let mut read = cmd("HGETALL");
         read.arg(&key);
-        let fields: HashMap<String, Vec<u8>> = self.command_within(READ_PATIENCE, &key, &read).await?;
+        let fields: HashMap<String, Vec<u8>> = self.command(READ, &key, &read).await?;
         if fields.is_empty() {
             return Ok(None);
         }
@@ -239,7 +242,7 @@ impl Contracts {
     pub async fn remove<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<bool, FleetError> {
         let digest = self.digest(caller);
         let key = self.key(digest);
-        let removed: u64 = self.command(&key, cmd("DEL").arg(&key)).await?;
+        let removed: u64 = self.command(WRITE_ONCE, &key, cmd("DEL").arg(&key)).await?;
         self.announce(digest).await?;
         Ok(removed > 0)
     }
@@ -267,7 +270,7 @@ impl Contracts {
         let Some(last) = position else {
             let mut newest = cmd("XREVRANGE");
             newest.arg(&stream).arg("+").arg("-").arg("COUNT").arg(1);
-            let newest: Changes = self.read_again(&stream, &newest).await?;
+            let newest: Changes = self.command(READ_AGAIN, &stream, &newest).await?;
             // Cached entries may be older than this position.
             cache.forget_all();
             *position = Some(newest.into_iter().next().map_or(String::new(), |(id, _)| id));
@@ -276,7 +279,7 @@ impl Contracts {
         let mut range = cmd("XRANGE");
         let from = if last.is_empty() { "-" } else { &**last };
         range.arg(&stream).arg(from).arg("+").arg("COUNT").arg(PAGE);
-        let mut changes: Changes = self.read_again(&stream, &range).await?;
+        let mut changes: Changes = self.command(READ_AGAIN, &stream, &range).await?;
         let has_more = changes.len() == PAGE;
         if last.is_empty() && !changes.is_empty() {
             // Earlier changes may have been trimmed.
@@ -313,7 +316,7 @@ impl Contracts {
         write.arg(WRITE).arg(1).arg(&key);
         write.arg(field).arg(serde_json::to_string(value)?);
         write.arg(u8::from(keeps)).arg(TOP_UPS);
-        let is_new = match self.command::<i64>(&key, &write).await? {
+        let is_new = match self.command::<i64>(WRITE_ONCE, &key, &write).await? {
             -1 => {
                 let message = format!("top-up: limit of {TOP_UPS} top-ups per caller reached");
                 return Err(FleetError::new(FleetErrorKind::Invalid, message));
@@ -330,34 +333,24 @@ impl Contracts {
         let mut add = cmd("XADD");
         add.arg(&stream).arg("MAXLEN").arg("~").arg(CHANGES).arg("*");
         add.arg("id").arg(digest.to_string());
-        self.command::<String>(&stream, &add).await.map(drop)
+        self.command::<String>(WRITE_ONCE, &stream, &add).await.map(drop)
     }
 
-    /// Reads on the next connection if one has gone silent, so that changes do not wait for several polls.
-    async fn read_again<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, FleetError> {
-        for _ in 0..CONNECTIONS {
+    /// Each attempt uses the next connection, because one may have gone silent.
+    async fn command<T: FromRedisValue>(
+        &self,
+        (patience, attempts): (Duration, u32),
+        key: &str,
+        command: &Cmd,
+    ) -> Result<T, FleetError> {
+        for _ in 0..attempts {
             let reply = self.table.store.command(key, command.clone());
-            if let Ok(reply) = timeout(READ_PATIENCE, reply).await {
+            if let Ok(reply) = timeout(patience, reply).await {
                 return parse(reply?);
             }
         }
-        self.command_within(READ_PATIENCE, key, command).await
-    }
-
-    async fn command<T: FromRedisValue>(&self, key: &str, command: &Cmd) -> Result<T, FleetError> {
-        self.command_within(PATIENCE, key, command).await
-    }
-
-    async fn command_within<T>(&self, patience: Duration, key: &str, command: &Cmd) -> Result<T, FleetError>
-    where
-        T: FromRedisValue,
-    {
-        let late = |_| {
-            let message = format!("no reply within {patience:?}");
-            Err(StoreError::new(StoreErrorKind::TimedOut, message))
-        };
-        let reply = timeout(patience, self.table.store.command(key, command.clone()));
-        parse(reply.await.unwrap_or_else(late)?)
+        let message = format!("no reply within {patience:?}");
+        Err(StoreError::new(StoreErrorKind::TimedOut, message).into())
     }
 
     fn digest<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> PartitionId {

@@ -6,7 +6,11 @@ use super::{
     deadline::{SHORT, within},
     shared::Shared,
 };
-use crate::{error::FleetError, report::InstanceReport, source::RulesSource};
+use crate::{
+    error::FleetError,
+    report::{InstanceReport, ReportedControls},
+    source::RulesSource,
+};
 
 pub(super) struct Reporter {
     shared: Arc<Shared>,
@@ -49,14 +53,17 @@ impl Reporter {
             return;
         }
         let status = self.shared.status();
-        let report = InstanceReport::new(&*self.instance)
-            .running(status.version())
-            .rejecting(status.rejected().map(|(version, _)| version))
-            .overridden(status.is_overridden())
-            .switched_off(status.is_off())
-            .obeying(status.controls())
-            .having_seen(status.newest)
-            .missing(!status.lost().is_empty());
+        let controls = |(switch, access)| ReportedControls { switch, access };
+        let report = InstanceReport {
+            instance: self.instance.clone(),
+            version: status.version,
+            rejects: status.rejected().map(|(version, _)| version),
+            overridden: status.is_overridden,
+            off: status.is_off,
+            controls: status.controls().map(controls),
+            newest: status.newest,
+            lost: !status.lost.is_empty(),
+        };
         let is_said = self.is_confirmed && self.sent.last() == Some(&report);
         if !is_said || self.unreported >= Self::REPEAT {
             self.send(report);

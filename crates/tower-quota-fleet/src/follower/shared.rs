@@ -212,8 +212,8 @@ impl Shared {
             Some(before) if version.number() < before.number() => self.telemetry.went_back(&version, &before, author),
             _ => self.telemetry.applied(&version, author),
         }
-        self.telemetry.runs(version.number(), &policies(&document));
-        self.telemetry.rejects(None);
+        self.telemetry.meters.runs(version.number(), &policies(&document));
+        self.telemetry.meters.rejects(None);
         self.change_status(|status| {
             status.version = Some(version);
             status.rejected = None;
@@ -264,7 +264,7 @@ impl Shared {
         held.ends = held.next_end(now);
         let order = held.switch.as_ref();
         let active = order.filter(|order| order.is_off() && order.applies_at(now));
-        self.telemetry.switch_ends(active.map(SwitchOrder::until));
+        self.telemetry.meters.switch_ends(active.map(SwitchOrder::until));
         self.turn_switch(held, order.map_or("", SwitchOrder::author));
     }
 
@@ -349,7 +349,7 @@ impl Shared {
         };
         let running = running.map_or_else(|| "none".to_owned(), |running| running.to_string());
         self.telemetry.rejected(&version, &running, reason, &error.to_string());
-        self.telemetry.rejects(Some(reason));
+        self.telemetry.meters.rejects(Some(reason));
         self.change_status(|status| status.rejected = Some((version, error)));
     }
 
@@ -364,7 +364,7 @@ impl Shared {
             self.turn_switch(&held, document.author());
         }
         drop(held);
-        self.telemetry.rejects(None);
+        self.telemetry.meters.rejects(None);
         self.change_status(|status| status.rejected = None);
     }
 

@@ -55,7 +55,7 @@ impl ContractsMeter {
 }
 
 #[derive(Debug)]
-pub(super) struct FleetMeters {
+pub(crate) struct FleetMeters {
     name: String,
     version: Gauge,
     overridden: Gauge,
@@ -79,7 +79,7 @@ impl FleetMeters {
     /// Bounds the cardinality. Further policies have no gauge.
     const POLICIES: usize = 512;
 
-    pub(super) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         describe();
         let name = name.to_owned();
         let meters = Self {
@@ -103,7 +103,8 @@ impl FleetMeters {
         meters
     }
 
-    pub(super) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
+    /// `policies` are pairs of tier and policy name.
+    pub(crate) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
         self.version.set(version as f64);
         let mut known = lock(&self.policies);
         for (tier, policy) in policies {
@@ -124,7 +125,8 @@ impl FleetMeters {
         }
     }
 
-    pub(super) fn rejects(&self, reason: Option<&'static str>) {
+    /// `None` if the latest version is not rejected.
+    pub(crate) fn rejects(&self, reason: Option<&'static str>) {
         let before = std::mem::replace(&mut *lock(&self.rejected), reason);
         for (reason, value) in [(before.filter(|before| Some(*before) != reason), 0.0), (reason, 1.0)] {
             if let Some(reason) = reason {
@@ -133,22 +135,23 @@ impl FleetMeters {
         }
     }
 
-    pub(super) fn overridden(&self, is_overridden: bool) {
+    pub(crate) fn overridden(&self, is_overridden: bool) {
         self.overridden.set(f64::from(u8::from(is_overridden)));
     }
 
-    pub(super) fn lost(&self, lost: &[(&'static str, String)]) {
+    pub(crate) fn lost(&self, lost: &[(&'static str, String)]) {
         for (what, gauge) in &self.lost {
             let is_lost = lost.iter().any(|(lost, _)| lost == what);
             gauge.set(f64::from(u8::from(is_lost)));
         }
     }
 
-    pub(super) fn controls_unread(&self, are_unread: bool) {
+    pub(crate) fn controls_unread(&self, are_unread: bool) {
         self.controls_unread.set(f64::from(u8::from(are_unread)));
     }
 
-    pub(super) fn switch_ends(&self, until: Option<Option<u64>>) {
+    /// `None` without an order that switches limits off, and `Some(None)` if the order has no end.
+    pub(crate) fn switch_ends(&self, until: Option<Option<u64>>) {
         self.switch_ends.set(match until {
             None => 0.0,
             Some(None) => f64::INFINITY,
@@ -156,7 +159,7 @@ impl FleetMeters {
         });
     }
 
-    pub(super) fn unread(&self) {
+    pub(crate) fn unread(&self) {
         self.unread.increment(1);
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct FleetTelemetry {
     name: Box<str>,
     unread: EventThrottle,
     unreported: EventThrottle,
-    meters: FleetMeters,
+    pub(crate) meters: FleetMeters,
 }
 
 #[derive(Debug)]
@@ -100,11 +100,6 @@ impl FleetTelemetry {
         );
     }
 
-    /// Pairs of tier and policy name.
-    pub(crate) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
-        self.meters.runs(version, policies);
-    }
-
     pub(crate) fn rejected(&self, version: &dyn Display, running: &dyn Display, reason: &str, error: &str) {
         event!(
             WARN,
@@ -115,11 +110,6 @@ impl FleetTelemetry {
             error = %error,
             "published rules rejected; the previous rules stay in effect"
         );
-    }
-
-    /// `None` if the latest version is not rejected.
-    pub(crate) fn rejects(&self, reason: Option<&'static str>) {
-        self.meters.rejects(reason);
     }
 
     pub(crate) fn no_access_list(&self) {
@@ -182,11 +172,6 @@ impl FleetTelemetry {
                 );
             }
         }
-    }
-
-    /// `None` without an order that switches limits off, and `Some(None)` if the order has no end.
-    pub(crate) fn switch_ends(&self, until: Option<Option<u64>>) {
-        self.meters.switch_ends(until);
     }
 
     /// `None` after recovery.

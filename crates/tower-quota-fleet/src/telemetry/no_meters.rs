@@ -12,24 +12,24 @@ impl ContractsMeter {
 }
 
 #[derive(Debug)]
-pub(super) struct FleetMeters;
+pub(crate) struct FleetMeters;
 
 impl FleetMeters {
-    pub(super) fn new(_: &str) -> Self {
+    pub(crate) fn new(_: &str) -> Self {
         Self
     }
 
-    pub(super) fn runs(&self, _: u64, _: &[(&str, &str)]) {}
+    pub(crate) fn runs(&self, _: u64, _: &[(&str, &str)]) {}
 
-    pub(super) fn rejects(&self, _: Option<&'static str>) {}
+    pub(crate) fn rejects(&self, _: Option<&'static str>) {}
 
-    pub(super) fn overridden(&self, _: bool) {}
+    pub(crate) fn overridden(&self, _: bool) {}
 
-    pub(super) fn unread(&self) {}
+    pub(crate) fn unread(&self) {}
 
-    pub(super) fn lost(&self, _: &[(&'static str, String)]) {}
+    pub(crate) fn lost(&self, _: &[(&'static str, String)]) {}
 
-    pub(super) fn controls_unread(&self, _: bool) {}
+    pub(crate) fn controls_unread(&self, _: bool) {}
 
-    pub(super) fn switch_ends(&self, _: Option<Option<u64>>) {}
+    pub(crate) fn switch_ends(&self, _: Option<Option<u64>>) {}
 }

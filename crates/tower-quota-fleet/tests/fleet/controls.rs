@@ -6,6 +6,7 @@ use std::{net::IpAddr, time::Duration};
 use metrics::set_default_local_recorder;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use proptest::{collection::vec, prelude::*};
+use serde_json::json;
 use test_kit::{RedisServer, shared_cluster, shared_server};
 use tower_quota::{
     Access, AccessList, RateLimitLayer, RedisStore, RedisStoreBuilder,
@@ -17,7 +18,7 @@ use tower_quota_fleet::{
     RulesSource, RulesVersion, SwitchOrder,
 };
 
-use crate::source::{Source, builder, hour, layer, pass, poll, quota, version};
+use crate::source::{Source, builder, hour, layer, pass, poll, quota, reported, version};
 
 /// Seconds since the Unix epoch.
 const START: u64 = 1_800_000_000;
@@ -651,7 +652,7 @@ async fn a_report_of_an_absurd_number_does_not_use_up_the_numbers() {
     let set = "absurd";
     let alice = publisher(shared_server(), set);
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
-    let report = tower_quota_fleet::InstanceReport::new("hacked").having_seen(RulesVersion::MAX_NUMBER);
+    let report = reported("hacked", json!({"newest": RulesVersion::MAX_NUMBER}));
     rules.report(&report, &[]).await.unwrap();
     let published = alice.publish(Publication::rules(hour(1))).await.unwrap();
     assert_eq!(published.version().number(), 1);
@@ -664,7 +665,7 @@ async fn the_same_rules_are_published_again_above_a_number_that_redis_has_lost()
     alice.publish(Publication::rules(hour(1))).await.unwrap();
     assert!(alice.propose(Publication::rules(hour(1))).await.unwrap().is_empty());
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
-    let report = tower_quota_fleet::InstanceReport::new("web-1").having_seen(42);
+    let report = reported("web-1", json!({"newest": 42}));
     rules.report(&report, &[]).await.unwrap();
     let proposal = alice.propose(Publication::rules(hour(1))).await.unwrap();
     assert!(!proposal.is_empty());
@@ -680,7 +681,7 @@ async fn an_order_is_newer_than_all_that_instances_report_whatever_the_clock_of_
     let (ahead, absurd) = (now + 86_400_000, RulesVersion::MAX_NUMBER);
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
     for (name, numbers) in [("web-1", (ahead, ahead + 5)), ("hacked", (absurd, absurd))] {
-        let report = tower_quota_fleet::InstanceReport::new(name).obeying(Some(numbers));
+        let report = reported(name, json!({"controls": {"switch": numbers.0, "access": numbers.1}}));
         rules.report(&report, &[]).await.unwrap();
     }
     let order = alice.control(Control::switch_on()).await.unwrap();

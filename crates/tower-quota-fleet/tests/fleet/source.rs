@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::{Value, json};
 use test_kit::{Answered, limits, request};
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules};
 use tower_quota_fleet::{
@@ -151,6 +152,15 @@ impl RulesSource for Source {
             false => Box::pin(async { Ok(()) }),
         }
     }
+}
+
+/// The report of an instance, with more fields than its name.
+pub(crate) fn reported(name: &str, more: Value) -> InstanceReport {
+    let mut report = json!({"instance": name});
+    for (field, value) in more.as_object().unwrap() {
+        report[field] = value.clone();
+    }
+    serde_json::from_value(report).unwrap()
 }
 
 /// A layer whose program limits to one request an hour.

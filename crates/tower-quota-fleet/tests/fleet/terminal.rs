@@ -13,7 +13,7 @@ use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, Rules};
 use tower_quota_fleet::{InstanceReport, RedisRules, RulesFollower, RulesSource, RulesVersion};
 
 use self::program::options::Options;
-use crate::source::{layer, pass};
+use crate::source::{layer, pass, reported};
 
 /// A separate rule set, and files of rules.
 struct Terminal {
@@ -274,15 +274,23 @@ async fn programs_read_the_same_as_one_object() {
     assert_eq!(terminal.json("check 60.json").await["valid"], true);
 }
 
+/// The report of an instance that reads the switch and the access list.
+fn reading(name: &str, version: RulesVersion, mut more: Value) -> InstanceReport {
+    more["version"] = json!(version.to_string());
+    more["controls"] = json!({"switch": 0, "access": 0});
+    reported(name, more)
+}
+
 #[tokio::test]
 async fn the_instances_that_do_not_follow_are_named() {
     let terminal = Terminal::new("followers");
     terminal.types("publish 60.json --yes").await;
     let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
-    let first = rules.version().await.unwrap();
-    let report = |name: &str| InstanceReport::new(name).running(first).obeying(Some((0, 0)));
-    rules.report(&report("web-1"), &[]).await.unwrap();
-    rules.report(&report("web-2").overridden(true), &[]).await.unwrap();
+    let first = rules.version().await.unwrap().unwrap();
+    let report = |name: &str, version: RulesVersion| reading(name, version, json!({}));
+    let web_2 = |more: Value| reading("web-2", first, more);
+    rules.report(&report("web-1", first), &[]).await.unwrap();
+    rules.report(&web_2(json!({"overridden": true})), &[]).await.unwrap();
     let (_, shown) = terminal.types("show").await;
     assert!(
         shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden locally\n"),
@@ -290,7 +298,7 @@ async fn the_instances_that_do_not_follow_are_named() {
     );
 
     // A build that does not read the switch, and an order that no instance has read yet.
-    let old = InstanceReport::new("web-3").running(first);
+    let old = reported("web-3", json!({"version": first.to_string()}));
     rules.report(&old, &[]).await.unwrap();
     let (code, text) = terminal.types("off").await;
     let expected = "instances: applied by 0 of 3\n  web-1 has not read the change yet\n  \
@@ -308,12 +316,12 @@ async fn the_instances_that_do_not_follow_are_named() {
         "{text}"
     );
     assert_eq!(code, 5, "they are no real instances");
-    let second = rules.version().await.unwrap();
-    let newer = report("web-1").running(second);
-    rules.report(&newer, &[report("web-1")]).await.unwrap();
-    let rejecting = report("web-2").rejecting(Some(RulesVersion::of(2, b"")));
+    let second = rules.version().await.unwrap().unwrap();
+    let newer = report("web-1", second);
+    rules.report(&newer, &[report("web-1", first)]).await.unwrap();
+    let rejecting = web_2(json!({"rejects": RulesVersion::of(2, b"").to_string()}));
     rules
-        .report(&rejecting, &[report("web-2").overridden(true)])
+        .report(&rejecting, &[web_2(json!({"overridden": true}))])
         .await
         .unwrap();
     let (_, shown) = terminal.types("show").await;
@@ -330,8 +338,11 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
     let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
     let lost = RulesVersion::of(42, b"lost");
     let report = move |name: &str| {
-        let report = InstanceReport::new(name).running(Some(lost)).having_seen(42);
-        report.obeying(Some((7, 0))).missing(true)
+        let controls = json!({"switch": 7, "access": 0});
+        reported(
+            name,
+            json!({"version": lost.to_string(), "newest": 42, "controls": controls, "lost": true}),
+        )
     };
     rules.report(&report("web-1"), &[]).await.unwrap();
     let late = tokio::spawn({
