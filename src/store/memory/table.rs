@@ -138,8 +138,10 @@ impl Content {
 }
 
 impl Table {
-    /// The number of slots that are searched for expired partitions if there is no room.
+    /// The number of slots that are searched for expired partitions before the table grows.
     const SWEEP: usize = 32;
+    /// The same before a partition is evicted, of which many may follow each other.
+    const SWEEP_AT_MAXIMUM: usize = 8;
     /// The minimum size of the sample for an eviction.
     const CANDIDATES: usize = 8;
     /// The maximum size of the sample.
@@ -353,7 +355,11 @@ impl Table {
     }
 
     fn sweep(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp) {
-        for _ in 0..Self::SWEEP.min(self.slots.len()) {
+        let slots = match self.len < self.cap {
+            true => Self::SWEEP.min(self.slots.len()),
+            false => Self::SWEEP_AT_MAXIMUM,
+        };
+        for _ in 0..slots {
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
