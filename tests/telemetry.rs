@@ -473,8 +473,12 @@ fn at_level_debug_one_request_in_ten_seconds_is_explained_and_at_level_info_none
         let explained: Vec<_> = log.iter().filter(|line| line.contains(EXPLAINED)).collect();
         assert_eq!(explained.len(), lines, "{log:?}");
         for line in explained {
-            let text = r#"explanation=scope "explained": its policies decide; key: x-user-id, partition "#;
-            assert!(line.contains(text) && !line.contains("alice"), "{line}");
+            let text = r#"explanation=scope "explained": its policies decide; access: no rule or exemption applies; "#;
+            assert!(
+                line.contains(text) && line.contains("; key: x-user-id, partition "),
+                "{line}"
+            );
+            assert!(!line.contains("alice"), "{line}");
         }
     }
 }

@@ -1,4 +1,4 @@
-use std::time::Duration;
+use std::{fmt, time::Duration};
 
 use http::{Method, StatusCode, header, request::Parts};
 
@@ -24,13 +24,43 @@ pub(crate) struct Screening {
     pub(crate) capacity: Option<Box<CapacityOf>>,
 }
 
-pub(crate) enum Screened {
-    /// Count the request with this percentage of the quotas.
-    Counted(u8),
-    /// Admit or reject the request without evaluating any policy. The duration is the `Retry-After`.
-    Decided(Outcome, Option<Duration>),
+/// The result of the screening, and its reason.
+pub(crate) enum Screened<'a> {
+    /// The kill switch is off.
+    Off,
+    /// By the access list.
+    Blocked,
+    /// By the access list.
+    Allowed,
+    Exempt(&'a Exemption),
+    Preflight,
     /// The application rejects the request.
     Abnormal(AbnormalUsage),
+    /// The service has no capacity. The duration is the `Retry-After`.
+    Overloaded(Duration),
+    /// Count the request with this percentage of the quotas.
+    Counted(u8),
+}
+
+impl fmt::Display for Screened<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Off => f.write_str("all limits are disabled"),
+            Self::Blocked => f.write_str("blocked by the access list"),
+            Self::Allowed => f.write_str("allowed by the access list"),
+            Self::Exempt(exemption) => write!(f, "exempt by {exemption:?}"),
+            Self::Preflight => f.write_str("a CORS preflight is exempt"),
+            Self::Abnormal(_) => f.write_str("the application reports abnormal usage"),
+            Self::Overloaded(_) => f.write_str("the service has no capacity"),
+            Self::Counted(100) => f.write_str("no rule or exemption applies"),
+            Self::Counted(percent) => {
+                write!(
+                    f,
+                    "no rule or exemption applies; the service has {percent}% of its capacity"
+                )
+            }
+        }
+    }
 }
 
 impl Screening {
@@ -59,71 +89,36 @@ impl Screening {
             .for_each(|exemption| exemption.diagnose(request, findings));
     }
 
-    /// Access list → kill switch → exemptions → abnormal usage → capacity. `None` if the kill switch is off and the
-    /// access list does not block the request. In that case, no closure of the application is called.
+    /// Access list → kill switch → exemptions → abnormal usage → capacity. The later steps, which call closures of
+    /// the application, are skipped if an earlier one decides.
     #[inline]
     pub(crate) fn screen(
         &self,
         caller: &KeyedRequest<'_>,
         access_list: Option<&AccessList>,
         is_on: bool,
-    ) -> Option<Screened> {
-        let access = access_list.map(|list| list.access(caller));
-        match access {
-            Some(Access::Block) => Some(Screened::Decided(Outcome::Blocked, None)),
-            _ => is_on.then(|| self.screen_further(caller, access)),
-        }
-    }
-
-    #[inline]
-    fn screen_further(&self, caller: &KeyedRequest<'_>, access: Option<Access>) -> Screened {
-        if access == Some(Access::Allow) || self.is_exempt(caller) {
-            return Screened::Decided(Outcome::Unlimited, None);
-        }
+    ) -> Screened<'_> {
         let request = caller.request;
+        match access_list.map(|list| list.access(caller)) {
+            Some(Access::Block) => return Screened::Blocked,
+            _ if !is_on => return Screened::Off,
+            Some(Access::Allow) => return Screened::Allowed,
+            _ => {}
+        }
+        if self.skips_cors_preflight && is_cors_preflight(request) {
+            return Screened::Preflight;
+        }
+        if let Some(exemption) = self.exemptions.iter().find(|exemption| exemption.matches(caller)) {
+            return Screened::Exempt(exemption);
+        }
         if let Some(usage) = self.abnormal_usage.as_ref().and_then(|detect| detect(request)) {
             return Screened::Abnormal(usage);
         }
         match self.capacity.as_ref().map(|capacity| capacity(request).0) {
             None | Some(Level::Full) => Screened::Counted(100),
             Some(Level::Reduced(percent)) => Screened::Counted(percent),
-            Some(Level::Exhausted(retry_after)) => Screened::Decided(Outcome::Overloaded, Some(retry_after)),
+            Some(Level::Exhausted(retry_after)) => Screened::Overloaded(retry_after),
         }
-    }
-
-    pub(crate) fn explain(
-        &self,
-        caller: &KeyedRequest<'_>,
-        access_list: Option<&AccessList>,
-        is_on: bool,
-    ) -> (Option<Screened>, String) {
-        let screened = self.screen(caller, access_list, is_on);
-        let access = access_list.map(|list| list.access(caller));
-        let exemption = || self.exemptions.iter().find(|exemption| exemption.matches(caller));
-        let reason = match (&screened, access) {
-            (None, _) => "all limits are disabled".to_owned(),
-            (Some(Screened::Decided(Outcome::Blocked, _)), _) => "blocked by the access list".to_owned(),
-            (Some(Screened::Decided(Outcome::Unlimited, _)), Some(Access::Allow)) => {
-                "allowed by the access list".to_owned()
-            }
-            (Some(Screened::Decided(Outcome::Unlimited, _)), _) => match exemption() {
-                Some(exemption) => format!("exempt by {exemption:?}"),
-                None => "a CORS preflight is exempt".to_owned(),
-            },
-            (Some(Screened::Decided(..)), _) => "the service has no capacity".to_owned(),
-            (Some(Screened::Abnormal(_)), _) => "the application reports abnormal usage".to_owned(),
-            (Some(Screened::Counted(100)), _) => "no rule or exemption applies".to_owned(),
-            (Some(Screened::Counted(percent)), _) => {
-                format!("no rule or exemption applies; the service has {percent}% of its capacity")
-            }
-        };
-        (screened, reason)
-    }
-
-    #[inline]
-    fn is_exempt(&self, caller: &KeyedRequest<'_>) -> bool {
-        self.skips_cors_preflight && is_cors_preflight(caller.request)
-            || self.exemptions.iter().any(|exemption| exemption.matches(caller))
     }
 
     /// `usual` is the status of rejections by a quota.

@@ -1,4 +1,4 @@
-use std::{sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Response, StatusCode, header, request::Parts};
@@ -78,7 +78,7 @@ impl Limits {
         if LayerTelemetry::explains() {
             self.log_explanation(request);
         }
-        let (question, selection) = self.question(request);
+        let (question, selection) = self.question(request, None);
         let asked = match question {
             Ok(Question::Charged(charged)) => Asked::Charged(charged),
             Ok(Question::Plan(plan)) => match self.limiter.0.guard.decide(plan) {
@@ -95,36 +95,54 @@ impl Limits {
         self.log.explained(telemetry::now(), || self.explain(request));
     }
 
-    /// Returns the decision as the error if the request needs no store call. Requests are screened in this order:
-    /// access list, kill switch, exemptions, closures of the application.
-    fn question(&self, request: &Parts) -> (Result<Question, Decision>, Selection) {
+    /// Returns the decision as the error if the request needs no store call. With `lines`, records each step for an
+    /// explanation, instead of charging the request, emitting events and updating metrics.
+    pub(super) fn question(
+        &self,
+        request: &Parts,
+        mut lines: Option<&mut Vec<String>>,
+    ) -> (Result<Question, Decision>, Selection) {
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();
         let caller = self.keys.caller(request);
         let mut selection = Selection::default();
         let access_list = limiter.access_list.as_ref();
-        let (percent, at_once) = match self.screening.screen(&caller, access_list, active.is_on()) {
-            None => return (Err(Decision::without_policies(Outcome::Unlimited, None)), selection),
-            Some(Screened::Counted(percent)) => (percent, None),
-            Some(Screened::Decided(outcome, wait)) => (100, Some((outcome, wait))),
-            Some(Screened::Abnormal(usage)) => {
+        let screened = self.screening.screen(&caller, access_list, active.is_on());
+        if let Some(lines) = &mut lines {
+            lines.push(format!("access: {screened}"));
+        }
+        let (percent, at_once) = match screened {
+            Screened::Off => return (Err(Decision::without_policies(Outcome::Unlimited, None)), selection),
+            Screened::Counted(percent) => (percent, None),
+            Screened::Blocked => (100, Some((Outcome::Blocked, None))),
+            Screened::Allowed | Screened::Exempt(_) | Screened::Preflight => (100, Some((Outcome::Unlimited, None))),
+            Screened::Overloaded(wait) => (100, Some((Outcome::Overloaded, Some(wait)))),
+            Screened::Abnormal(usage) => {
                 let (violated, wait) = usage.into_parts();
                 selection.violated = violated;
                 (100, Some((Outcome::Abnormal, wait)))
             }
         };
-        selection.set = self.select(&active, &caller, percent);
+        selection.set = self.select(&active, &caller, percent, lines.as_deref_mut());
         let question = match (at_once, &selection.set) {
             (None, Some(set)) => {
-                let holder = |key| self.keys.attribute(&self.limiter, &caller, key, &self.log);
-                let question = limiter
-                    .charge(set, self.cost.of(request), holder)
-                    .map(|question| match question {
-                        Question::Plan(plan) => {
-                            Question::Plan(self.with_units(plan, set, request, |request| self.watched_bytes(request)))
-                        }
-                        charged @ Question::Charged(_) => charged,
-                    });
+                let explains = lines.is_some();
+                let holder = |key| match &mut lines {
+                    None => self.keys.attribute(&self.limiter, &caller, key, &self.log),
+                    Some(lines) => self.explain_key(&caller, key, lines),
+                };
+                let question = match explains {
+                    false => limiter.charge(set, self.cost.of(request), holder),
+                    true => limiter.plan(set, self.cost.of(request), holder).map(Question::Plan),
+                };
+                let bytes = |request: &Parts| match explains {
+                    false => self.watched_bytes(request),
+                    true => announced_bytes(request),
+                };
+                let question = question.map(|question| match question {
+                    Question::Plan(plan) => Question::Plan(self.with_units(plan, set, request, bytes)),
+                    charged @ Question::Charged(_) => charged,
+                });
                 question.map_err(|outcome| Decision::without_policies(outcome, None))
             }
             (at_once, _) => {
@@ -137,25 +155,32 @@ impl Limits {
 
     /// During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.
     #[cold]
-    fn partition(&self, caller: &KeyedRequest<'_>) -> Option<PartitionId> {
+    pub(super) fn partition(&self, caller: &KeyedRequest<'_>) -> Option<PartitionId> {
         let main = self.keys.holder(&self.limiter.0.keys, caller, None);
         Some(main.ok()??.partition)
     }
 
     #[inline]
-    fn select(&self, active: &Active, caller: &KeyedRequest<'_>, percent: u8) -> Option<Arc<QuotaSet>> {
-        let (request, mut name) = (caller.request, None);
-        let tier = || {
-            let tier = self.tiers.tier_of(request);
-            if tier == Err(NoTier::First) && self.tiers.has_not_asked(request) {
-                self.log.unresolved_tier(self.scope_name());
-            }
-            name = tier.ok();
-            tier
-        };
+    fn select(
+        &self,
+        active: &Active,
+        caller: &KeyedRequest<'_>,
+        percent: u8,
+        lines: Option<&mut Vec<String>>,
+    ) -> Option<Arc<QuotaSet>> {
+        let (request, mut asked) = (caller.request, None);
+        let tier = || *asked.insert(self.tiers.tier_of(request));
         let (partition, now) = (|| self.partition(caller), || self.limiter.0.guard.now());
-        let set = active.select(percent, partition, tier, || caller_quotas(request), now)?;
-        if set.replaces(name) {
+        let set = active.select(percent, partition, tier, || caller_quotas(request), now);
+        if let Some(lines) = lines {
+            self.explain_selection(active, caller, asked, set.as_deref(), lines);
+            return set.map(Cow::into_owned);
+        }
+        if asked == Some(Err(NoTier::First)) && self.tiers.has_not_asked(request) {
+            self.log.unresolved_tier(self.scope_name());
+        }
+        let set = set?;
+        if set.replaces(asked.and_then(Result::ok)) {
             self.log.unknown_tier(self.scope_name());
         }
         Some(set.into_owned())

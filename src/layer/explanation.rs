@@ -2,16 +2,13 @@ use std::{fmt, sync::Arc};
 
 use http::request::Parts;
 
-use super::{
-    admission::{Limits, caller_quotas},
-    content::announced_bytes,
-};
+use super::admission::{Limits, caller_quotas};
 use crate::{
-    access::{KeyedRequest, Screened},
+    access::KeyedRequest,
     decision::{Decision, Outcome, Plan},
-    limiter::{Limiter, LimiterError},
+    limiter::{Attributed, Limiter, LimiterError, Question},
     mistake::Diagnostics,
-    rules::{NoTier, QuotaSet},
+    rules::{Active, NoTier, QuotaSet},
 };
 
 /// An explanation of a layer's decision on a request. See [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).
@@ -22,7 +19,7 @@ use crate::{
 pub struct Explanation {
     limiter: Limiter,
     lines: Vec<String>,
-    question: Result<Plan, Outcome>,
+    question: Result<Option<Plan>, Outcome>,
     decision: Option<Decision>,
 }
 
@@ -47,7 +44,7 @@ impl Explanation {
     ///
     /// Returns the error of the store.
     pub async fn with_remaining(mut self) -> Result<Self, LimiterError> {
-        if let Ok(plan) = &self.question {
+        if let Ok(Some(plan)) = &self.question {
             let store = self.limiter.0.guard.store();
             self.decision = Some(store.peek(plan.clone()).await?);
         }
@@ -57,70 +54,55 @@ impl Explanation {
 
 impl Limits {
     pub(super) fn explain(&self, request: &Parts) -> Explanation {
-        let limiter = &*self.limiter.0;
-        let active = limiter.policies.active();
-        let caller = self.keys.caller(request);
-        let attribute = |named| self.keys.holder(&limiter.keys, &caller, named);
         let mut lines = self.addresses(request);
-        lines.extend(self.key_lines(&caller));
-        let access_list = limiter.access_list.as_ref();
-        let (screened, reason) = self.screening.explain(&caller, access_list, active.is_on());
-        lines.push(format!("access: {reason}"));
-        let percent = match screened {
-            None => Err(Outcome::Unlimited),
-            Some(Screened::Counted(percent)) => Ok(percent),
-            Some(Screened::Decided(outcome, _)) => Err(outcome),
-            Some(Screened::Abnormal(_)) => Err(Outcome::Abnormal),
-        };
-        let main = attribute(None).ok().flatten().map(|main| main.partition);
-        let mut tier = None;
-        let set = active.select(
-            *percent.as_ref().unwrap_or(&100),
-            || main,
-            || *tier.insert(self.tiers.tier_of(request)),
-            || caller_quotas(request),
-            || limiter.guard.now(),
-        );
-        lines.extend(tier.map(|tier| tier_line(set.as_deref(), tier)));
-        if active.is_trial(main) {
-            lines.push("rules: the new rules of a rollout".to_owned());
-        }
-        if caller_quotas(request).is_some() {
-            lines.push("quotas: individual ones, for policies that allow them".to_owned());
-        }
-        let question = percent.and_then(|_| {
-            let set = set.as_deref().ok_or(Outcome::Unlimited)?;
-            let plan = limiter.plan(set, self.cost.of(request), attribute)?;
-            Ok(self.with_units(plan, set, request, announced_bytes))
-        });
+        let (question, _) = self.question(request, Some(&mut lines));
         Explanation {
             limiter: self.limiter.clone(),
             lines,
-            question,
+            question: question.map(Question::into_plan).map_err(|decision| decision.outcome()),
             decision: None,
         }
     }
 
-    fn key_lines(&self, caller: &KeyedRequest<'_>) -> Vec<String> {
-        let named = self.limiter.0.policies.keys().iter().enumerate();
-        let named = named.map(|(index, name)| (Some(index), format!("key {name:?}")));
-        let all = std::iter::once((None, "key".to_owned())).chain(named);
-        let keys = &self.limiter.0.keys;
-        all.map(
-            |(named, name)| match (self.keys.extract(caller, named), keys.without(named)) {
-                (Some(key), _) => format!(
-                    "{name}: {}, partition {}",
-                    key.kinds(),
-                    keys.holder(named, &key).partition
-                ),
-                (None, Ok(Some(shared))) => {
-                    format!("{name}: missing; such requests share partition {}", shared.partition)
-                }
-                (None, Ok(None)) => format!("{name}: missing; its policies do not apply"),
-                (None, Err(_)) => format!("{name}: missing; the request is rejected"),
-            },
-        )
-        .collect()
+    #[cold]
+    pub(super) fn explain_key(
+        &self,
+        caller: &KeyedRequest<'_>,
+        named: Option<usize>,
+        lines: &mut Vec<String>,
+    ) -> Attributed {
+        let limiter = &self.limiter.0;
+        let holder = self.keys.holder(&limiter.keys, caller, named);
+        let name = named.map_or("key".to_owned(), |index| {
+            format!("key {:?}", limiter.policies.keys()[index])
+        });
+        let found = match (self.keys.extract(caller, named), &holder) {
+            (Some(key), Ok(Some(own))) => format!("{}, partition {}", key.kinds(), own.partition),
+            (_, Ok(Some(shared))) => format!("missing; such requests share partition {}", shared.partition),
+            (_, Ok(None)) => "missing; its policies do not apply".to_owned(),
+            (_, Err(_)) => "missing; the request is rejected".to_owned(),
+        };
+        lines.push(format!("{name}: {found}"));
+        holder
+    }
+
+    /// `asked` is the tier, if the rules have tiers.
+    #[cold]
+    pub(super) fn explain_selection(
+        &self,
+        active: &Active,
+        caller: &KeyedRequest<'_>,
+        asked: Option<Result<&str, NoTier>>,
+        set: Option<&Arc<QuotaSet>>,
+        lines: &mut Vec<String>,
+    ) {
+        lines.extend(asked.map(|asked| tier_line(set, asked)));
+        if active.is_trial(self.partition(caller)) {
+            lines.push("rules: the new rules of a rollout".to_owned());
+        }
+        if caller_quotas(caller.request).is_some() {
+            lines.push("quotas: individual ones, for policies that allow them".to_owned());
+        }
     }
 
     /// A list, because each setting that needs the client's address determines it separately.

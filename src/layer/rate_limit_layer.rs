@@ -48,9 +48,9 @@ impl RateLimitLayer {
     /// Explains the layer's decision on a request, without charging it.
     ///
     /// Use this to configure proxies, keys and tiers, in tests or on a page for operators. The explanation contains the
-    /// client's address and how it was determined, digests of the keys, the access rule or exemption, the tier, and the
-    /// policies. The store is not called, except by [`with_remaining`](Explanation::with_remaining). Closures of the
-    /// application are called as for a request.
+    /// client's address and how it was determined, and each step of the decision: the access rule or exemption, the
+    /// tier, digests of the keys that the policies need, and the policies. The store is not called, except by
+    /// [`with_remaining`](Explanation::with_remaining). Closures of the application are called as for a request.
     ///
     /// ```
     /// use std::net::SocketAddr;

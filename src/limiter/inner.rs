@@ -25,6 +25,15 @@ pub(crate) enum Question {
     Plan(Plan),
 }
 
+impl Question {
+    pub(crate) fn into_plan(self) -> Option<Plan> {
+        match self {
+            Self::Plan(plan) => Some(plan),
+            Self::Charged(_) => None,
+        }
+    }
+}
+
 impl Inner {
     #[inline]
     pub(crate) fn scope(&self) -> &str {

@@ -1,6 +1,9 @@
 //! Explanations of requests.
 
-use std::net::SocketAddr;
+use std::{
+    net::SocketAddr,
+    sync::{Arc, Mutex},
+};
 
 use http::request::Parts;
 use test_kit::{Answered, TestStore, limits_by, limits_of, memory, request, send};
@@ -204,4 +207,56 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
     layer.limiter().rules().disable();
     assert_eq!(line(&layer, &request, "access"), "access: all limits are disabled");
     assert_eq!(layer.explain(&request).outcome(), Some(Outcome::Unlimited));
+}
+
+/// The explanation is a record of the steps, not a repetition of them.
+#[tokio::test]
+async fn an_explanation_calls_each_closure_as_often_as_a_request() {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let called = |name: &'static str| {
+        let calls = Arc::clone(&calls);
+        move || calls.lock().unwrap().push(name)
+    };
+    let (exempt, tier, abnormal) = (called("exempt"), called("tier"), called("abnormal"));
+    let (capacity, cost, unit) = (called("capacity"), called("cost"), called("unit"));
+    let tiers = Tiers::from_fn(move |_| {
+        tier();
+        Some("free")
+    });
+    let layer = limits_of(Limiter::builder(memory(&clock())))
+        .tiers(tiers.tier(
+            "free",
+            [MINUTE, QuotaPolicy::per_minute("tokens", 9).with_unit("tokens")],
+        ))
+        .exempt(Exemption::when(move |request| {
+            exempt();
+            request.uri.path() == "/health"
+        }))
+        .abnormal_usage(move |_| {
+            abnormal();
+            None
+        })
+        .capacity(move |_| {
+            capacity();
+            Capacity::full()
+        })
+        .cost_by(move |_| {
+            cost();
+            1
+        })
+        .unit_cost("tokens", move |_| {
+            unit();
+            2
+        })
+        .build()
+        .unwrap();
+    for (path, expected) in [
+        ("/", &["exempt", "abnormal", "capacity", "tier", "cost", "unit"][..]),
+        ("/health", &["exempt", "tier"]),
+    ] {
+        send(&layer, of("alice", path, None)).await;
+        assert_eq!(std::mem::take(&mut *calls.lock().unwrap()), expected);
+        let _ = layer.explain(&parts(of("alice", path, None)));
+        assert_eq!(std::mem::take(&mut *calls.lock().unwrap()), expected);
+    }
 }

@@ -400,6 +400,23 @@ fn a_request_without_a_key_is_told_once() {
     }
 }
 
+/// An operator who looks at a request hides no mistake from the log.
+#[test]
+fn an_explanation_emits_no_event_and_leaves_it_to_the_next_request() {
+    let tiers = Tiers::resolved().tier("free", [QuotaPolicy::per_hour("hour", 1_000_000)]);
+    let by_tier = RateLimitLayer::builder(MemoryStore::new())
+        .scope("mistakes")
+        .tiers(tiers);
+    for (layer, name) in [(builder(MemoryStore::new()), "no-key"), (by_tier, "no-tier-layer")] {
+        let layer = layer.key(key::header("x-user-id")).on_missing_key(MissingKey::Allow);
+        let layer = layer.build().unwrap();
+        let (request, ()) = Request::new(()).into_parts();
+        assert_eq!(lines_while(|| drop(layer.explain(&request))), NOTHING);
+        let lines = lines_of(&layer, Request::builder);
+        assert!(lines.iter().any(|line| line.ends_with(&mistake(name))), "{lines:?}");
+    }
+}
+
 /// A rollout selects callers by their keys.
 #[test]
 fn an_exempt_request_needs_no_key_during_a_rollout_either() {
