@@ -18,7 +18,12 @@ use std::{env, error::Error};
 
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
-use tower_quota::{CalendarPeriod, CalendarWindow, MemoryStore, QuotaPolicy, RateLimitLayer, clock::Clock, key};
+use tower_quota::{
+    MemoryStore, QuotaPolicy, RateLimitLayer,
+    calendar::{CalendarPeriod, CalendarWindow},
+    clock::Clock,
+    key,
+};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

@@ -127,14 +127,27 @@ pub mod telemetry;
 mod access;
 mod algorithm;
 mod breaker;
+pub mod calendar {
+    //! The periods of quotas per calendar day, week and month: see
+    //! [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
+    pub use crate::policy::{CalendarPeriod, CalendarWindow, Weekday};
+}
 pub mod clock;
+pub mod content {
+    //! The content of requests: [counts its bytes](RequestContentLayer), and [discards what a rejection leaves
+    //! unread](LingeringClose).
+    pub use crate::layer::{LingeringClose, RequestContent, RequestContentBody, RequestContentLayer};
+}
 mod decision;
 pub mod docs;
 mod error;
 pub mod fields {
-    //! Response fields, from the package `ratelimit-fields`.
+    //! Response fields, from the package `ratelimit-fields`, and settings of
+    //! [`ResponseFields`](crate::ResponseFields).
     #[doc(inline)]
     pub use ratelimit_fields::*;
+
+    pub use crate::response::fields::{EmitWhen, RateCap};
 }
 pub mod guide;
 pub mod key;
@@ -155,36 +168,36 @@ mod sync;
 #[cfg(feature = "test-util")]
 pub mod test_util;
 pub mod tier;
+pub mod updates {
+    //! Rules and access lists from a [source outside the program](RulesClaim), and the [counts that new rules
+    //! reset](RulesDiff).
+    pub use crate::{
+        access::AccessOverlay,
+        rules::{ChangeKind, RulesChange, RulesClaim, RulesDiff, RulesUpdate},
+    };
+}
 
-#[cfg(feature = "axum")]
-pub use self::layer::MissingDecision;
 #[cfg(feature = "redis")]
 pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
-    access::{AbnormalUsage, Access, AccessList, AccessOverlay, AccessRules, Capacity, Exemption},
+    access::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     breaker::CircuitState,
     decision::{
         Allowance, Availability, Charge, ChargeTime, Decision, MeasuredCharge, Measurement, Outcome, Plan, Settlement,
     },
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
-    layer::{
-        ActualCost, Explanation, LingeringClose, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder,
-        RequestContent, RequestContentBody, RequestContentLayer, ResponseFuture,
-    },
+    layer::{ActualCost, Explanation, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, ResponseFuture},
     limiter::{
         Caller, FailureMode, LateCharge, LateChargeOutcome, Limiter, LimiterBuilder, LimiterError, MissingKey, Permit,
         Refund, RefundOutcome, WeakPermit, WithPermit,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    policy::{
-        Algorithm, CalendarPeriod, CalendarWindow, CallerQuotas, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit,
-        UnitName, Weekday,
-    },
+    policy::{Algorithm, CallerQuotas, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
     response::{
-        fields::{EmitWhen, LegacyReset, RateCap, ResponseFields},
+        fields::{LegacyReset, ResponseFields},
         rejection::Rejection,
     },
-    rules::{ChangeKind, ResolvedTier, Rules, RulesChange, RulesClaim, RulesDiff, RulesHandle, RulesUpdate, Tiers},
+    rules::{ResolvedTier, Rules, RulesHandle, Tiers},
     store::{
         Store, StoreFuture, StoreReport, StoreTraits,
         memory::{MemoryStore, MemoryStoreBuilder},

@@ -14,8 +14,8 @@ use test_kit::RemoteStore;
 use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateCap, RateLimitLayer,
-    RateLimitLayerBuilder, ResponseFields, Scope, Store, ToPartitionKey, key,
+    Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
+    ResponseFields, Scope, Store, ToPartitionKey, fields::RateCap, key,
 };
 
 #[global_allocator]

@@ -1,8 +1,8 @@
 //! Limit bytes and concurrent uploads.
 //!
 //! One decision checks three limits: requests, bytes of content, and concurrent uploads. The bytes of `Content-Length`
-//! are charged first. A [`RequestContentLayer`](crate::RequestContentLayer) outside the limits corrects the charge to
-//! the bytes that were read.
+//! are charged first. A [`RequestContentLayer`](crate::content::RequestContentLayer) outside the limits corrects the
+//! charge to the bytes that were read.
 //!
 //! ```
 //! use std::error::Error;
@@ -15,7 +15,7 @@
 //!     routing::put,
 //! };
 //! use tower::{ServiceBuilder, ServiceExt};
-//! use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
+//! use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, content::RequestContentLayer, key};
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn Error>> {

@@ -1,11 +1,7 @@
-use std::{convert::Infallible, error::Error, fmt};
+use std::convert::Infallible;
 
-use axum::{
-    body::Body,
-    extract::{FromRequestParts, OptionalFromRequestParts},
-    response::IntoResponse,
-};
-use http::{Response, StatusCode, request::Parts};
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use http::{StatusCode, request::Parts};
 
 use crate::{decision::Decision, limiter::WeakPermit};
 
@@ -41,10 +37,12 @@ use crate::{decision::Decision, limiter::WeakPermit};
 /// # }).unwrap();
 /// ```
 impl<S: Sync> FromRequestParts<S> for Decision {
-    type Rejection = MissingDecision;
+    type Rejection = (StatusCode, &'static str);
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, MissingDecision> {
-        parts.extensions.get().cloned().ok_or(MissingDecision(()))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let missing = "the request contains no decision of a rate limit layer; is `decision_in_request` missing?";
+        let decision = parts.extensions.get().cloned();
+        decision.ok_or((StatusCode::INTERNAL_SERVER_ERROR, missing))
     }
 }
 
@@ -93,27 +91,5 @@ impl<S: Sync> FromRequestParts<S> for WeakPermit {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
         Ok(parts.extensions.get().cloned().unwrap_or_default())
-    }
-}
-
-/// The error of a handler that extracts a [`Decision`] that no layer has inserted.
-///
-/// Either the handler is not inside a [`RateLimitLayer`](crate::RateLimitLayer), or the layer was built without
-/// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request). The response has status 500, and its
-/// body names the missing setting.
-#[derive(Clone, Copy, Debug)]
-pub struct MissingDecision(());
-
-impl fmt::Display for MissingDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the request contains no decision of a rate limit layer; is `decision_in_request` missing?")
-    }
-}
-
-impl Error for MissingDecision {}
-
-impl IntoResponse for MissingDecision {
-    fn into_response(self) -> Response<Body> {
-        (StatusCode::INTERNAL_SERVER_ERROR, self.to_string()).into_response()
     }
 }

@@ -28,7 +28,7 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 /// ```
 /// use axum::{Router, routing::post};
 /// use tower::ServiceBuilder;
-/// use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, RequestContentLayer, key};
+/// use tower_quota::{Direction, MemoryStore, QuotaPolicy, RateLimitLayer, content::RequestContentLayer, key};
 ///
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
@@ -154,7 +154,7 @@ pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
     /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted, even if
-    /// a rejection [discards](crate::LingeringClose) them.
+    /// a rejection [discards](crate::content::LingeringClose) them.
     pub struct RequestContentBody<B> {
         #[pin]
         inner: B,

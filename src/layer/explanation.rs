@@ -160,11 +160,11 @@ impl fmt::Display for Explanation {
                     policy.burst_capacity()
                 )
             }),
-            (Ok(plan), None) => plan.policies().try_for_each(|policy| {
+            (Ok(Some(plan)), None) => plan.policies().try_for_each(|policy| {
                 let policy = policy.policy();
                 write!(f, "\npolicy {:?}: quota {}", policy.name(), policy.quota())
             }),
-            (Err(_), _) => Ok(()),
+            (Ok(None) | Err(_), _) => Ok(()),
         }
     }
 }

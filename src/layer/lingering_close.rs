@@ -127,7 +127,7 @@ impl LingeringClose {
     /// use bytes::Bytes;
     /// use http::{Request, Response, StatusCode};
     /// use http_body::Body;
-    /// use tower_quota::LingeringClose;
+    /// use tower_quota::content::LingeringClose;
     ///
     /// fn forbid(request: Request<impl Body + Send + 'static>) -> Response<Bytes> {
     ///     let (head, body) = request.into_parts();

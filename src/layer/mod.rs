@@ -16,8 +16,6 @@ mod rate_limit_layer;
 mod registry;
 mod service;
 
-#[cfg(feature = "axum")]
-pub use self::axum::MissingDecision;
 pub use self::{
     body::RateLimitBody,
     builder::RateLimitLayerBuilder,

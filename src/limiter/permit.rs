@@ -209,8 +209,9 @@ impl fmt::Debug for Permit {
 ///
 /// # When slots are released
 ///
-/// When the response has ended, and the request body if a [`RequestContentLayer`](crate::RequestContentLayer) counts
-/// it. After status 101 or `CONNECT`, the response ends at once, while the connection continues: keep the permit in the
+/// When the response has ended, and the request body if a
+/// [`RequestContentLayer`](crate::content::RequestContentLayer) counts it. After status 101 or `CONNECT`, the response
+/// ends at once, while the connection continues: keep the permit in the
 /// task that serves the connection.
 #[derive(Clone, Default)]
 pub struct WeakPermit(SmallVec<[Weak<OpenCharge>; 1]>);

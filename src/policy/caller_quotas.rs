@@ -159,7 +159,7 @@ impl CallerQuotas {
     /// together, up to the upper bound of the policy's quotas. A top-up does not open a closed policy.
     ///
     /// For units that can be used only once, choose the end of the current window: see
-    /// [`CalendarWindow::around`](crate::CalendarWindow::around). Used units still count when a top-up ends.
+    /// [`CalendarWindow::around`](crate::calendar::CalendarWindow::around). Used units still count when a top-up ends.
     ///
     /// ```
     /// use std::time::Duration;

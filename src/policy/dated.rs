@@ -33,8 +33,7 @@ impl QuotaPolicy {
     ///
     /// ```
     /// use tower_quota::{
-    ///     CalendarPeriod, CalendarWindow, Limiter, MemoryStore, QuotaPolicy,
-    ///     clock::{Clock, Timestamp},
+    ///     Limiter, MemoryStore, QuotaPolicy, calendar::{CalendarPeriod, CalendarWindow}, clock::{Clock, Timestamp},
     /// };
     ///
     /// const PLAN: QuotaPolicy = QuotaPolicy::per_calendar_month("month", 10_000, "Europe/Berlin");

@@ -26,7 +26,7 @@ use crate::{
 /// # Examples
 ///
 /// ```
-/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, RulesUpdate};
+/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, updates::RulesUpdate};
 ///
 /// let of = |quota| Rules::new().policy(QuotaPolicy::per_minute("minute", quota));
 /// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(of(60)).build()?;
@@ -58,7 +58,7 @@ pub struct RulesClaim(Arc<Policies>);
 /// Rules, a rollout and the switch, applied in one step by a [`RulesClaim`].
 ///
 /// ```
-/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, RulesUpdate};
+/// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, Rules, updates::RulesUpdate};
 ///
 /// let of = |quota| Rules::new().policy(QuotaPolicy::per_minute("minute", quota));
 /// let limiter = Limiter::builder(MemoryStore::new()).scope("api").rules(of(60)).build()?;

@@ -11,7 +11,7 @@ use crate::policy::QuotaPolicy;
 /// full quota once, regardless of earlier usage, and the old policy's counts remain until they expire.
 ///
 /// ```
-/// use tower_quota::{Algorithm, ChangeKind, QuotaPolicy, Rules, RulesDiff};
+/// use tower_quota::{Algorithm, QuotaPolicy, Rules, updates::{ChangeKind, RulesDiff}};
 ///
 /// let old = Rules::new().policy(QuotaPolicy::per_minute("minute", 60)).policy(QuotaPolicy::per_day("day", 5_000));
 /// let new = Rules::new()

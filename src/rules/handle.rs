@@ -56,7 +56,8 @@ use crate::error::ConfigError;
 ///
 /// Used units still count if the numbers of a policy change but its name, unit and algorithm do not, even while
 /// instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows start
-/// with a full quota if the length of the window changes; a [`RulesDiff`](crate::RulesDiff) lists such policies.
+/// with a full quota if the length of the window changes; a [`RulesDiff`](crate::updates::RulesDiff) lists such
+/// policies.
 #[derive(Clone, Debug)]
 pub struct RulesHandle(pub(crate) Arc<Policies>);
 

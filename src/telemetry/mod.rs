@@ -52,7 +52,7 @@
 //! | `tower_quota_excess_units_total` | counter | `scope` | units of these charges that were above the bound and not charged: the work was done, but no limit will count it |
 //! | `tower_quota_limits_off` | gauge | `scope` | layers that are switched off and apply no limits |
 //! | `tower_quota_evictions_total` | counter | | partitions evicted by full memory stores |
-//! | `tower_quota_unread_bodies_total` | counter | | request bodies that were dropped before their end after a rejection, because a bound of [`LingeringClose`](crate::LingeringClose) was reached; the client may not have received the response |
+//! | `tower_quota_unread_bodies_total` | counter | | request bodies that were dropped before their end after a rejection, because a bound of [`LingeringClose`](crate::content::LingeringClose) was reached; the client may not have received the response |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store lost |
 //! | `tower_quota_connection_failures_total` | counter | | failed attempts to connect to Redis |
 //!

@@ -3,9 +3,10 @@
 use http::HeaderMap;
 use test_kit::{limits, memory, request};
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, LegacyReset, MemoryStore, QuotaPolicy, RateCap, RateLimitLayer,
-    RateLimitLayerBuilder, ResponseFields, Rules, Weekday,
+    Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules,
+    calendar::{CalendarPeriod, CalendarWindow, Weekday},
     clock::{Clock, Timestamp},
+    fields::RateCap,
     key,
 };
 

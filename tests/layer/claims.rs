@@ -12,7 +12,8 @@ use tokio::{sync::watch, task::JoinHandle};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     Algorithm, ConfigError, ConfigErrorKind, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer,
-    ResponseFields, Rules, RulesClaim, RulesHandle, RulesUpdate, Scope, Tiers, key,
+    ResponseFields, Rules, RulesHandle, Scope, Tiers, key,
+    updates::{RulesClaim, RulesUpdate},
 };
 
 use crate::{everybody, hello, request, rules::without_hanging};

@@ -9,7 +9,7 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{Direction, RequestContentLayer};
+use tower_quota::{Direction, content::RequestContentLayer};
 
 use super::*;
 
@@ -134,7 +134,7 @@ async fn the_length_that_a_request_announces_is_charged_and_rejected_if_it_never
 /// Reads its request to the end, or does not look at it.
 async fn read(scene: &Scene, request: Request<TextBody>, is_read: bool) -> StatusCode {
     let service = service_fn(move |request: Request<_>| async move {
-        let body: tower_quota::RequestContentBody<TextBody> = request.into_body();
+        let body: tower_quota::content::RequestContentBody<TextBody> = request.into_body();
         if is_read {
             body.collect().await.unwrap();
         }
@@ -188,7 +188,7 @@ where
         QuotaPolicy::concurrent("slots", 1),
     ]);
     let (sender, receiver) = std::sync::mpsc::channel();
-    let service = service_fn(move |request: Request<tower_quota::RequestContentBody<B>>| {
+    let service = service_fn(move |request: Request<tower_quota::content::RequestContentBody<B>>| {
         sender.send(request.into_body()).unwrap();
         async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
     });
@@ -218,10 +218,12 @@ async fn a_request_body_is_over_with_its_last_frame_its_end_or_its_failure_howev
 async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
     let scene = scene(Direction::Request, 1_000);
     let (sender, receiver) = std::sync::mpsc::channel();
-    let service = service_fn(move |request: Request<tower_quota::RequestContentBody<TextBody>>| {
-        sender.send(request.into_body()).unwrap();
-        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
-    });
+    let service = service_fn(
+        move |request: Request<tower_quota::content::RequestContentBody<TextBody>>| {
+            sender.send(request.into_body()).unwrap();
+            async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+        },
+    );
     let layers = ServiceBuilder::new()
         .layer(RequestContentLayer::new())
         .layer(scene.layer());
@@ -289,10 +291,12 @@ async fn an_upload_is_charged_in_instalments_while_it_is_read() {
     const MIB: u64 = 1 << 20;
     let scene = scene(Direction::Request, 10_000_000);
     let (sender, receiver) = std::sync::mpsc::channel();
-    let service = service_fn(move |request: Request<tower_quota::RequestContentBody<Stream>>| {
-        sender.send(request.into_body()).unwrap();
-        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
-    });
+    let service = service_fn(
+        move |request: Request<tower_quota::content::RequestContentBody<Stream>>| {
+            sender.send(request.into_body()).unwrap();
+            async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+        },
+    );
     let layers = ServiceBuilder::new()
         .layer(RequestContentLayer::new())
         .layer(scene.layer());
@@ -313,14 +317,16 @@ async fn an_upload_is_charged_in_instalments_while_it_is_read() {
 async fn a_body_that_was_over_before_the_layer_saw_its_request_counts_as_announced() {
     let scene = scene(Direction::Request, 1_000);
     let limited = scene.layer().layer(service_fn(hello));
-    let buffer = service_fn(move |request: Request<tower_quota::RequestContentBody<TextBody>>| {
-        let limited = limited.clone();
-        async move {
-            let (parts, body) = request.into_parts();
-            let body = body.collect().await.unwrap().to_bytes();
-            limited.oneshot(Request::from_parts(parts, Full::from(body))).await
-        }
-    });
+    let buffer = service_fn(
+        move |request: Request<tower_quota::content::RequestContentBody<TextBody>>| {
+            let limited = limited.clone();
+            async move {
+                let (parts, body) = request.into_parts();
+                let body = body.collect().await.unwrap().to_bytes();
+                limited.oneshot(Request::from_parts(parts, Full::from(body))).await
+            }
+        },
+    );
     let service = ServiceBuilder::new().layer(RequestContentLayer::new()).service(buffer);
     service.oneshot(with_length("8")).await.unwrap();
     assert_eq!(scene.left().await, [992]);

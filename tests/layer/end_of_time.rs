@@ -5,8 +5,9 @@ use std::time::Duration;
 use proptest::{collection::vec, prelude::*, sample::select};
 use test_kit::{Answered, memory, request, send};
 use tower_quota::{
-    ActualCost, Algorithm, CalendarPeriod, CalendarWindow, Caller, ChargeTime, Direction, Limiter, PartitionKey,
-    Permit, QuotaPolicy, QuotaUnit, RateLimitLayer, RateLimitLayerBuilder, Refund, ResponseFields, Store, Weekday,
+    ActualCost, Algorithm, Caller, ChargeTime, Direction, Limiter, PartitionKey, Permit, QuotaPolicy, QuotaUnit,
+    RateLimitLayer, RateLimitLayerBuilder, Refund, ResponseFields, Store,
+    calendar::{CalendarPeriod, CalendarWindow, Weekday},
     clock::{Clock, Timestamp},
     fields::LegacyReset,
     key,

@@ -14,7 +14,8 @@ use http_body_util::BodyExt;
 use tower::{Service, ServiceBuilder, ServiceExt, service_fn, util::MapRequestLayer};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Decision, Direction, Outcome, RateLimitBody, Rejection, RequestContentBody, RequestContentLayer,
+    ActualCost, Decision, Direction, Outcome, RateLimitBody, Rejection,
+    content::{RequestContentBody, RequestContentLayer},
 };
 
 use super::*;

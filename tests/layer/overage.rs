@@ -3,7 +3,8 @@
 use test_kit::{Answered, costing, limits, memory, request, send};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Algorithm, CalendarPeriod, CalendarWindow, CallerQuotas, Capacity, ConfigErrorKind, Outcome,
+    ActualCost, Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Outcome,
+    calendar::{CalendarPeriod, CalendarWindow},
 };
 
 use super::*;

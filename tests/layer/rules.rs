@@ -23,9 +23,10 @@ use tower_layer::Layer;
 use tower_quota::{
     Access, AccessList, Algorithm, CallerQuotas, Capacity, ConfigErrorKind, Decision, Direction, Exemption, Limiter,
     LimiterBuilder, MemoryStore, MissingKey, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
-    RateLimitLayerBuilder, Rules, RulesDiff, RulesHandle, Scope, Store, Tiers,
+    RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
+    updates::RulesDiff,
 };
 
 use crate::mistakes::{IN_FIELDS, IN_SETS};

@@ -18,8 +18,9 @@ use proptest::{
 };
 use test_kit::{RedisServer, ScriptedServer};
 use tower_quota::{
-    Availability, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, MemoryStore, Outcome, PartitionId,
-    PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    Availability, ChargeTime, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    calendar::{CalendarPeriod, CalendarWindow},
     clock::{Clock, Timestamp},
 };
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use proptest::{prelude::*, sample::select};
 use test_kit::RedisServer;
 use tower_quota::{
-    Algorithm, Availability, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, Outcome, PolicySet,
-    QuotaPolicy, Settlement, Store,
+    Algorithm, Availability, ChargeTime, Decision, Direction, Outcome, PolicySet, QuotaPolicy, Settlement, Store,
+    calendar::{CalendarPeriod, CalendarWindow},
     clock::{Clock, Timestamp},
 };
 

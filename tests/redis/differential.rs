@@ -9,9 +9,9 @@ use std::{collections::HashMap, env, future::Future, time::Duration};
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Direction, Limiter, MemoryStore, Outcome,
-    PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store,
-    StoreFuture, Weekday,
+    Algorithm, ChargeTime, Decision, Direction, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store, StoreFuture,
+    calendar::{CalendarPeriod, CalendarWindow, Weekday},
     clock::{Clock, Timestamp},
 };
 

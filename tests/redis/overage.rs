@@ -2,7 +2,8 @@
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use tower_quota::{
-    Algorithm, Allowance, CalendarPeriod, CalendarWindow, ChargeTime, Decision, Outcome, Plan, QuotaPolicy, Settlement,
+    Algorithm, Allowance, ChargeTime, Decision, Outcome, Plan, QuotaPolicy, Settlement,
+    calendar::{CalendarPeriod, CalendarWindow},
 };
 
 use super::ledger::{Caller, SECOND, for_any, remaining};

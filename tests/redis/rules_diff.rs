@@ -6,9 +6,11 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use test_kit::shared_server;
 use tower_quota::{
-    Algorithm, CalendarPeriod, CalendarWindow, ChangeKind, Direction, MemoryStore, Outcome, PartitionId, PartitionKey,
-    Plan, PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Rules, RulesDiff, Scope, Store,
+    Algorithm, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit,
+    RedisStore, Rules, Scope, Store,
+    calendar::{CalendarPeriod, CalendarWindow},
     clock::{Clock, Timestamp},
+    updates::{ChangeKind, RulesDiff},
 };
 
 /// All kinds of policies that a store counts in different ways.

@@ -9,9 +9,9 @@ use http_body_util::{BodyExt, Full};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_quota::{
     Algorithm, Decision, Direction, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitBody, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, RequestContentBody, RequestContentLayer,
-    Scope, Settlement, Store,
+    RateLimitBody, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
+    content::{RequestContentBody, RequestContentLayer},
     key,
     test_util::check_store,
 };

@@ -18,7 +18,9 @@ use tokio::{
 use tower::ServiceBuilder;
 use tower_quota::{
     Algorithm, Direction, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    RequestContentBody, RequestContentLayer, Store, key,
+    Store,
+    content::{RequestContentBody, RequestContentLayer},
+    key,
 };
 
 use crate::{RemoteStore, Server};

@@ -29,10 +29,11 @@ use tokio::time::{Instant, sleep};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, ChargeTime, Direction, FailureMode, LateCharge, Limiter, LingeringClose, Measurement, MemoryStore,
-    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules,
-    Scope, Settlement, Store, StoreErrorKind, StoreFuture, Tiers, WeakPermit,
+    Algorithm, ChargeTime, Direction, FailureMode, LateCharge, Limiter, Measurement, MemoryStore, PartitionKey, Plan,
+    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
+    StoreErrorKind, StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
+    content::LingeringClose,
 };
 use tower_quota_fleet::{
     FileRules, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture, SourceState, SwitchOrder,

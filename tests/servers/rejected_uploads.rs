@@ -12,7 +12,7 @@ use tokio::{
     time::timeout,
 };
 use tower::{Layer, service_fn};
-use tower_quota::{LingeringClose, MemoryStore, RateLimitLayer, key};
+use tower_quota::{MemoryStore, RateLimitLayer, content::LingeringClose, key};
 
 use crate::{Server, limits_by, limits_of_both_kinds};
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 /// A calendar period: a day, week or month.
 ///
 /// ```
-/// use tower_quota::{CalendarPeriod, Weekday};
+/// use tower_quota::calendar::{CalendarPeriod, Weekday};
 ///
 /// assert_eq!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Monday });
 /// assert_ne!(CalendarPeriod::WEEK, CalendarPeriod::Week { begins: Weekday::Sunday });
@@ -50,7 +50,7 @@ impl CalendarPeriod {
 /// A day of the week.
 ///
 /// ```
-/// use tower_quota::{CalendarPeriod, CalendarWindow, Weekday};
+/// use tower_quota::calendar::{CalendarPeriod, CalendarWindow, Weekday};
 ///
 /// let week = CalendarPeriod::Week { begins: Weekday::Saturday };
 /// assert_eq!(CalendarWindow::new(week, "Africa/Cairo").period(), week);

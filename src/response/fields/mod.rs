@@ -25,7 +25,7 @@ use crate::{
 ///
 /// ```
 /// use std::time::Duration;
-/// use tower_quota::{EmitWhen, LegacyReset, Limiter, MemoryStore, QuotaPolicy, ResponseFields};
+/// use tower_quota::{LegacyReset, Limiter, MemoryStore, QuotaPolicy, ResponseFields, fields::EmitWhen};
 ///
 /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
 /// # set_up::run(async {
@@ -313,8 +313,7 @@ impl ResponseFields {
     ///
     /// ```
     /// use tower_quota::{
-    ///     Algorithm, Limiter, MemoryStore, QuotaPolicy, RateCap, ResponseFields,
-    ///     clock::{Clock, Timestamp},
+    ///     Algorithm, Limiter, MemoryStore, QuotaPolicy, ResponseFields, clock::{Clock, Timestamp}, fields::RateCap,
     /// };
     ///
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }

@@ -7,7 +7,10 @@
 use std::{env, fs};
 
 use test_kit::TestStore;
-use tower_quota::{EmitWhen, Exemption, FailureMode, LegacyReset, RateCap, StoreErrorKind};
+use tower_quota::{
+    Exemption, FailureMode, LegacyReset, StoreErrorKind,
+    fields::{EmitWhen, RateCap},
+};
 
 use super::*;
 

@@ -4,8 +4,8 @@ use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue};
 use proptest::{collection::vec, prelude::*, sample::select};
 use tower_quota::{
-    EmitWhen, LegacyReset,
-    fields::{Hints, LimitHint},
+    LegacyReset,
+    fields::{EmitWhen, Hints, LimitHint},
 };
 
 use super::*;

@@ -5,7 +5,10 @@ use std::{collections::HashMap, time::UNIX_EPOCH};
 use proptest::{collection::vec, prelude::*, sample::select};
 use test_kit::RemoteStore;
 use tokio::runtime::{Builder, Runtime};
-use tower_quota::{LegacyReset, PolicySet, RateCap, fields::Hints};
+use tower_quota::{
+    LegacyReset, PolicySet,
+    fields::{Hints, RateCap},
+};
 
 use super::*;
 

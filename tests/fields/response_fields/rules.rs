@@ -4,8 +4,8 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 
 use http::Uri;
 use tower_quota::{
-    Direction, EmitWhen, Outcome, PartitionId, PartitionKey, RateCap, Scope,
-    fields::{Hints, LimitHint, PolicyHint},
+    Direction, Outcome, PartitionId, PartitionKey, Scope,
+    fields::{EmitWhen, Hints, LimitHint, PolicyHint, RateCap},
 };
 
 use super::*;

@@ -1,6 +1,9 @@
 //! The costs of requests, and the policies that doubles can count.
 
-use tower_quota::{Algorithm, CalendarPeriod, CalendarWindow, Direction, QuotaPolicy, QuotaUnit};
+use tower_quota::{
+    Algorithm, Direction, QuotaPolicy, QuotaUnit,
+    calendar::{CalendarPeriod, CalendarWindow},
+};
 
 /// A request as plans know it.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@ use super::{
     token_bucket::TokenBucket,
     verdict::left,
 };
-use tower_quota::{Algorithm, CalendarPeriod, QuotaPolicy, QuotaUnit};
+use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit, calendar::CalendarPeriod};
 
 /// The way in which a store keeps states that do not fit into a few numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,10 @@
 use std::{cell::RefCell, collections::HashMap};
 
 use jiff::{Timestamp, civil::Date, tz::TimeZone};
-use tower_quota::{CalendarPeriod, QuotaPolicy, Weekday};
+use tower_quota::{
+    QuotaPolicy,
+    calendar::{CalendarPeriod, Weekday},
+};
 
 /// Windows of the same length.
 #[derive(Clone, Debug)]

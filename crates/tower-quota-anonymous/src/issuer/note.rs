@@ -6,8 +6,8 @@
 use std::time::Duration;
 
 use tower_quota::{
-    Algorithm, CalendarPeriod, Decision, Limiter, Outcome, PartitionId, PartitionKey, Permit, Plan, PolicySet,
-    QuotaPolicy, Scope,
+    Algorithm, Decision, Limiter, Outcome, PartitionId, PartitionKey, Permit, Plan, PolicySet, QuotaPolicy, Scope,
+    calendar::CalendarPeriod,
 };
 
 /// The note of a caller's request: a log with one entry for the charge, and one for each repeat.

@@ -16,7 +16,7 @@ use http::{
 };
 use http_body::Body;
 use http_body_util::{BodyExt, Collected, Full, Limited};
-use tower_quota::LingeringClose;
+use tower_quota::content::LingeringClose;
 use tower_service::Service;
 
 use super::{

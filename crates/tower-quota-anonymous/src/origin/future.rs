@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body;
 use pin_project_lite::pin_project;
-use tower_quota::LingeringClose;
+use tower_quota::content::LingeringClose;
 use tower_service::Service;
 
 use super::{AcceptedToken, Origin, OriginBody, outcome::TokenOutcome};

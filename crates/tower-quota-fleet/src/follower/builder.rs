@@ -46,7 +46,7 @@ impl RulesFollowerBuilder {
     ///
     /// When a follower is dropped, its entries stay until another follower of the same rule set or scope reads a
     /// document, so that blocked clients are not admitted while a follower is replaced. See
-    /// [`AccessOverlay::leave`](tower_quota::AccessOverlay::leave).
+    /// [`AccessOverlay::leave`](tower_quota::updates::AccessOverlay::leave).
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self

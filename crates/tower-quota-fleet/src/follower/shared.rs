@@ -13,7 +13,11 @@ use crate::{
     telemetry::FleetTelemetry,
     version::RulesVersion,
 };
-use tower_quota::{AccessOverlay, AccessRules, ConfigError, Rules, RulesClaim, RulesHandle, RulesUpdate, clock::Clock};
+use tower_quota::{
+    AccessRules, ConfigError, Rules, RulesHandle,
+    clock::Clock,
+    updates::{AccessOverlay, RulesClaim, RulesUpdate},
+};
 
 pub(super) struct Shared {
     rules: RulesHandle,

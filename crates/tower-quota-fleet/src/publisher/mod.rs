@@ -69,7 +69,7 @@ const SENDS: usize = 2;
 /// not written. The documents of the last 16 versions are kept.
 ///
 /// Instances follow within two seconds. Until then, some instances enforce the old rules, and others the new rules. A
-/// caller gets at most the larger quota, or the sum of both if [counts reset](tower_quota::RulesDiff).
+/// caller gets at most the larger quota, or the sum of both if [counts reset](tower_quota::updates::RulesDiff).
 ///
 /// # Controls
 ///

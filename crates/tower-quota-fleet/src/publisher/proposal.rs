@@ -2,7 +2,10 @@ use std::fmt;
 
 use super::{publication::has_same_rules, published::Published};
 use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument, date::date};
-use tower_quota::{Rules, RulesChange, RulesDiff};
+use tower_quota::{
+    Rules,
+    updates::{RulesChange, RulesDiff},
+};
 
 /// A change that is ready to publish: the documents before and after it, and its effects on callers.
 ///

@@ -112,7 +112,8 @@ impl Publication {
         self
     }
 
-    /// Allows the counts of policies to [reset](tower_quota::RulesDiff), which grants their callers a full quota once.
+    /// Allows the counts of policies to [reset](tower_quota::updates::RulesDiff), which grants their callers a full
+    /// quota once.
     pub fn allow_count_reset(mut self) -> Self {
         self.restarts_counts = true;
         self

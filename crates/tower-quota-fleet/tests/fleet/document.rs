@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use serde_json::json;
 use tower_quota::{
-    Access, Algorithm, CalendarPeriod, CalendarWindow, Direction, PartitionId, QuotaPolicy, Rules, Weekday,
+    Access, Algorithm, Direction, PartitionId, QuotaPolicy, Rules,
+    calendar::{CalendarPeriod, CalendarWindow, Weekday},
     fields::ExtensionValue,
 };
 use tower_quota_fleet::{AccessEntry, FleetErrorKind as Kind, Rollout, RulesDocument, RulesVersion};
