@@ -352,13 +352,11 @@ impl Caller {
         let plan = set.as_ref().map(|set| self.plan_of_all(set));
         let question = plan.unwrap_or(Err(at_once.unwrap_or(Outcome::Unlimited)));
         let question = question.map_err(|outcome| Decision::without_policies(outcome, None));
-        (
-            question,
-            Selection {
-                set,
-                violated: Vec::new(),
-            },
-        )
+        let selection = Selection {
+            set,
+            ..Selection::default()
+        };
+        (question, selection)
     }
 
     fn select<'a>(&self, active: &'a Active) -> Option<Cow<'a, Arc<QuotaSet>>> {

@@ -58,7 +58,7 @@ impl Limiter {
         Caller::new(Arc::clone(&self.0), Some(key.to_partition_key()))
     }
 
-    /// Returns a handle for a caller identified only by a [named key](LimiterBuilder::named_key).
+    /// Returns a handle for a caller identified only by a [named key](crate::LimiterBuilder::named_key).
     ///
     /// For example, support staff can inspect or reset the quota of a team or an address. `caller("red")` does not
     /// reach team `red`: see [`QuotaPolicy::keyed_by`](crate::QuotaPolicy::keyed_by).
@@ -133,7 +133,7 @@ impl Limiter {
     /// # Errors
     ///
     /// Returns the decision if the plan is rejected. If the store does not decide, the plan is admitted uncounted, or
-    /// rejected with [`FailureMode::Closed`].
+    /// rejected with [`FailureMode::Closed`](crate::FailureMode::Closed).
     pub async fn hold_plan(&self, plan: Plan) -> Result<Permit, Decision> {
         self.0.permit(self.0.guard.decide(plan).made().await).await
     }
@@ -158,11 +158,12 @@ impl Limiter {
     /// Checks that the store can make decisions, and that its settings do not endanger limits.
     ///
     /// Call this when the process starts. Otherwise, a store that cannot make decisions is noticed only by the first
-    /// requests, which pass unlimited unless the limiter [fails closed](FailureMode::Closed). The returned report
-    /// contains warnings, for example if a decision takes longer than the [deadline](LimiterBuilder::deadline).
+    /// requests, which pass unlimited unless the limiter [fails closed](crate::FailureMode::Closed). The returned
+    /// report contains warnings, for example if a decision takes longer than the
+    /// [deadline](crate::LimiterBuilder::deadline).
     ///
-    /// The check ignores the [fallback](LimiterBuilder::fallback), and affects neither circuit breakers nor caches. A
-    /// [`MemoryStore`](crate::MemoryStore) is always ready.
+    /// The check ignores the [fallback](crate::LimiterBuilder::fallback), and affects neither circuit breakers nor
+    /// caches. A [`MemoryStore`](crate::MemoryStore) is always ready.
     ///
     /// ```
     /// use std::time::Duration;
@@ -236,8 +237,8 @@ impl Limiter {
     ///
     /// Requests may still finish during the flush, which waits for their settlements. Prefetching is paused, so
     /// requests are charged individually. Unfinished requests keep their charges and slots. The limiter remains usable,
-    /// and `flush` can be called again. A [`fallback`](LimiterBuilder::fallback) is flushed too. If a program has
-    /// several limiters, flush them concurrently.
+    /// and `flush` can be called again. A [`fallback`](crate::LimiterBuilder::fallback) is flushed too. If a program
+    /// has several limiters, flush them concurrently.
     ///
     /// # Errors
     ///

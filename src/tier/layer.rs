@@ -92,8 +92,8 @@ use super::{cache::TierCache, source::Source};
 /// Otherwise, the tier is unknown. After one request times out waiting for a lookup, no other request waits for the
 /// same lookup.
 ///
-/// After a failure, the user is not looked up again for 1 s, and the user's requests do not wait. The pause doubles with
-/// each consecutive failure, up to 8 s. A `tracing` event reports failures, at most every ten seconds.
+/// After a failure, the user is not looked up again for 1 s, and the user's requests do not wait. The pause doubles
+/// with each consecutive failure, up to 8 s. A `tracing` event reports failures, at most every ten seconds.
 /// [`telemetry`](crate::telemetry) counts the requests that wait and the requests forwarded with an unknown tier.
 ///
 /// # What it does not do

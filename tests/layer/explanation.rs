@@ -209,45 +209,38 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
     assert_eq!(layer.explain(&request).outcome(), Some(Outcome::Unlimited));
 }
 
+type Calls = Arc<Mutex<Vec<&'static str>>>;
+
+/// Records each call of a closure.
+fn recorded<T, F>(calls: &Calls, name: &'static str, value: F) -> impl Fn(&Parts) -> T + use<T, F>
+where
+    F: Fn(&Parts) -> T,
+{
+    let calls = Arc::clone(calls);
+    move |request| {
+        calls.lock().unwrap().push(name);
+        value(request)
+    }
+}
+
 /// The explanation is a record of the steps, not a repetition of them.
 #[tokio::test]
 async fn an_explanation_calls_each_closure_as_often_as_a_request() {
-    let calls = Arc::new(Mutex::new(Vec::new()));
-    let called = |name: &'static str| {
-        let calls = Arc::clone(&calls);
-        move || calls.lock().unwrap().push(name)
-    };
-    let (exempt, tier, abnormal) = (called("exempt"), called("tier"), called("abnormal"));
-    let (capacity, cost, unit) = (called("capacity"), called("cost"), called("unit"));
-    let tiers = Tiers::from_fn(move |_| {
-        tier();
+    let calls = Calls::default();
+    let tier = recorded(&calls, "tier", |_| ());
+    let tiers = Tiers::from_fn(move |request| {
+        tier(request);
         Some("free")
     });
+    let tokens = QuotaPolicy::per_minute("tokens", 9).with_unit("tokens");
+    let is_health = |request: &Parts| request.uri.path() == "/health";
     let layer = limits_of(Limiter::builder(memory(&clock())))
-        .tiers(tiers.tier(
-            "free",
-            [MINUTE, QuotaPolicy::per_minute("tokens", 9).with_unit("tokens")],
-        ))
-        .exempt(Exemption::when(move |request| {
-            exempt();
-            request.uri.path() == "/health"
-        }))
-        .abnormal_usage(move |_| {
-            abnormal();
-            None
-        })
-        .capacity(move |_| {
-            capacity();
-            Capacity::full()
-        })
-        .cost_by(move |_| {
-            cost();
-            1
-        })
-        .unit_cost("tokens", move |_| {
-            unit();
-            2
-        })
+        .tiers(tiers.tier("free", [MINUTE, tokens]))
+        .exempt(Exemption::when(recorded(&calls, "exempt", is_health)))
+        .abnormal_usage(recorded(&calls, "abnormal", |_| None))
+        .capacity(recorded(&calls, "capacity", |_| Capacity::full()))
+        .cost_by(recorded(&calls, "cost", |_| 1))
+        .unit_cost("tokens", recorded(&calls, "unit", |_| 2))
         .build()
         .unwrap();
     for (path, expected) in [

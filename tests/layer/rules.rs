@@ -32,17 +32,13 @@ use tower_quota::{
 use crate::mistakes::{IN_FIELDS, IN_SETS};
 
 struct Scene {
-    clock: Clock,
     store: MemoryStore,
 }
 
 impl Scene {
     fn new() -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        Self {
-            store: memory(&clock),
-            clock,
-        }
+        Self { store: memory(&clock) }
     }
 
     fn builder(&self) -> RateLimitLayerBuilder {
