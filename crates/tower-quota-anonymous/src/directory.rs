@@ -8,10 +8,8 @@ use tower_quota::clock::Timestamp;
 
 /// The resource in which an issuer lists its keys (RFC 9578, section 4).
 ///
-/// Use this type directly only to publish the keys in another way, for example as a file on a CDN.
-///
-/// Caches must keep a response for less time than an old key and its successor are both valid, so that a client with a
-/// cached directory finds a valid key.
+/// Use this type directly to publish the keys in another way, for example as a file on a CDN. Caches must keep it for
+/// less time than an old key and its successor are both valid.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -73,13 +71,12 @@ impl Directory {
 
     /// Parses a directory.
     ///
-    /// Unknown members, keys of other token types, malformed keys, and keys after the first
-    /// [`MAX_KEYS`](Self::MAX_KEYS) are ignored.
+    /// Ignores unknown members, unknown or malformed keys, and keys after the first [`MAX_KEYS`](Self::MAX_KEYS).
     ///
     /// # Errors
     ///
-    /// Returns an error if the input is longer than [`MAX_LENGTH`](Self::MAX_LENGTH), is not a JSON object, or has no
-    /// URL or list of keys.
+    /// Returns an error if the input is longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or lacks the URL or the list of
+    /// keys.
     pub fn parse(json: &[u8]) -> Result<Self, MessageError> {
         if json.len() > Self::MAX_LENGTH {
             return Err(MessageError::Length("directory"));

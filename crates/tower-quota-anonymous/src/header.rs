@@ -80,9 +80,8 @@ impl Challenge {
 
     /// Parses the challenges of a response, in order, up to [`MAX_COUNT`](Self::MAX_COUNT).
     ///
-    /// Other schemes are omitted, and so are challenges without `challenge`, with a duplicate attribute, or with an
-    /// invalid `token-key`, `rate-limit` or `max-age`. Quotes and padding are optional, and unknown attributes are
-    /// ignored.
+    /// Omits other schemes, and challenges without `challenge`, with a duplicate attribute or with an invalid one.
+    /// Quotes and padding are optional, and unknown attributes are ignored.
     ///
     /// ```
     /// use http::{HeaderMap, header::WWW_AUTHENTICATE};
@@ -150,8 +149,7 @@ impl Challenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if the token challenge is malformed or has an unknown token type. Some servers deliberately
-    /// send such challenges, so that clients keep ignoring unknown challenges.
+    /// Returns an error if the token challenge is malformed or has an unknown token type.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
     }

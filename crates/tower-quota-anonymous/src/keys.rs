@@ -9,11 +9,9 @@ use tower_quota::clock::Timestamp;
 
 /// The keys of an issuer and its origins, with the period in which each key is issued.
 ///
-/// Several keys per profile are needed only during a rotation. The issuer lists a new key before its period begins, and
-/// issues with the old key until no client has an old [`Directory`]. Origins show the key whose period has begun most
-/// recently, and switch at the start of a window: **a new key is a new allowance**, which in the middle of a window
-/// would be added to the allowance of the old key. A credential is accepted until the origins get a set without its
-/// key.
+/// Several keys per profile are needed only during a rotation. Origins show the key whose period began last, and switch
+/// at the start of a window: **a new key is a new allowance**, which in the middle of a window would be added to that
+/// of the old key. A credential is accepted until the origins get a set without its key.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -35,9 +33,8 @@ use tower_quota::clock::Timestamp;
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
 ///
-/// To change keys without a restart, pass a set with the next key first to the origins
-/// ([`OriginLayer::replace_keys`](super::OriginLayer::replace_keys)), then to the issuer
-/// ([`Issuer::replace_keys`](super::Issuer::replace_keys)).
+/// To change keys without a restart, call [`OriginLayer::replace_keys`](super::OriginLayer::replace_keys) first, then
+/// [`Issuer::replace_keys`](super::Issuer::replace_keys).
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(Vec<Scheduled>);
 
@@ -71,8 +68,8 @@ impl KeySet {
 
     /// Adds a key and the period in which credentials are issued with it: `..` means always.
     ///
-    /// Until the period ends, the directory lists the key, with the start of the period as `not-before`. Origins accept
-    /// the key's tokens as long as it is in their set.
+    /// The directory lists the key until the period ends, with its start as `not-before`. Origins accept the key's
+    /// tokens as long as it is in their set.
     pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {
         let next = |moment: Timestamp| moment.saturating_add(Duration::from_micros(1));
         self.0.push(Scheduled {
@@ -90,10 +87,8 @@ impl KeySet {
         });
     }
 
-    /// Generates a key whose ID ends with a different byte than the IDs of the same profile in this set.
-    ///
-    /// Issuers and origins reject sets with equal last bytes. The key is not added to the set, so that it can be stored
-    /// first.
+    /// Generates a key whose ID ends with a different byte than the others of the profile, as issuers and origins
+    /// require. Does not add the key, so that it can be stored first.
     ///
     /// # Errors
     ///
@@ -128,8 +123,8 @@ impl KeySet {
             })
     }
 
-    /// Returns at most one key per profile for a window that begins at `start`. Among keys whose period has not ended,
-    /// returns the key whose period has begun last. If no period has begun, returns the key whose period begins first.
+    /// Returns at most one key per profile for a window that begins at `start`: among keys whose period has not ended,
+    /// the one whose period began last, or will begin first.
     pub(super) fn shown(&self, start: Timestamp) -> impl Iterator<Item = &IssuerKey> {
         let rank = move |scheduled: &&Scheduled| {
             let begins = scheduled.not_before.unwrap_or_default();

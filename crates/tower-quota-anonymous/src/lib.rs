@@ -1,12 +1,11 @@
 //! Quotas for callers that cannot be identified: Anonymous Rate-Limited Credentials (ARC) over Privacy Pass.
 //!
-//! An *issuer* identifies a client once, or limits credentials by address, and issues a *credential*. From the
-//! credential, the client makes up to N *tokens* for each challenge of an *origin*. The origin learns that a token is
-//! valid and unspent, but not whose it is. Two tokens of one client cannot be linked, and neither can a token and its
-//! issuance. Of thousands of clients behind one address, each has its own quota.
+//! An *issuer* issues a *credential* to a client that it has identified, or to an address. From it, the client makes up
+//! to N *tokens* for each challenge of an *origin*. The origin learns that a token is valid and unspent, but not whose
+//! it is: tokens cannot be linked to each other or to their issuance.
 //!
-//! Use this crate if a limit by address rejects too many requests (mobile networks, VPNs), and a limit by user is
-//! undesirable or impossible. If every request is authenticated, limit by user.
+//! Use this crate if a limit by address rejects too many requests (mobile networks, VPNs), and limits by user are
+//! undesirable or impossible.
 //!
 //! ```
 //! use std::{convert::Infallible, time::Duration};
@@ -35,18 +34,17 @@
 //! # }).unwrap();
 //! ```
 //!
-//! The README contains a complete program with an issuer, an origin and a client. The [`guide`] covers guarantees and
-//! their limits, sizing, key rotation, failures, metrics and alerts.
+//! The README contains a complete program. The [`guide`] covers guarantees, sizing, key rotation, failures, metrics and
+//! alerts.
 //!
 //! # Limitations
 //!
-//! - **The crate has not been audited**, and neither has any other implementation of ARC that we know of. Computations
-//!   are constant-time only as far as the `p256` and `p384` crates document.
-//! - The limit applies per credential, not per person: the issuer decides how many credentials a client gets.
-//! - Issuer and origin share the private key. Each of them can create any number of credentials.
+//! - **The crate has not been audited.** Computations are constant-time only as far as the `p256` and `p384` crates
+//!   document.
+//! - Issuer and origin share the private key, with which each can create any number of credentials.
 //! - The nonce of a token is visible. Two tokens with equal nonces and one context come from two credentials, which
 //!   makes the set of clients that a token can come from a little smaller. So does each key: clients with credentials
-//!   of different keys can be distinguished, so use few keys at a time, the same for all clients.
+//!   of different keys can be distinguished, so use few keys, the same for all clients.
 //!
 //! # Specifications
 //!

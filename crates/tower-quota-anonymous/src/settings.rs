@@ -5,9 +5,7 @@ use tower_quota::ConfigError;
 /// A misconfiguration of an [`Issuer`](super::Issuer), an [`OriginLayer`](super::OriginLayer) or a
 /// [`TokenClientLayer`](super::TokenClientLayer).
 ///
-/// Returned by `build` and `replace_keys`. The message contains the setting, the value and the range. If the crate's
-/// limiter found the error, for example in the policy of [`failed_proofs`](super::OriginLayerBuilder::failed_proofs),
-/// the message comes from its [`ConfigError`], which [`config_error`](Self::config_error) returns.
+/// The message contains the setting, the value and the range.
 ///
 /// ```
 /// use std::time::Duration;

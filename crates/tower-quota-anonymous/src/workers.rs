@@ -98,14 +98,9 @@ impl Workers {
 
     /// Waits for a thread.
     ///
-    /// If the queue is full, a newcomer displaces the last waiter of the longest line, if that line is longer than the
-    /// newcomer's own line would be. Half of the queue is reserved for known groups. While known groups use less than
-    /// this half, they displace any stranger, and strangers cannot displace them. Above this half, strangers and known
-    /// groups are treated alike.
-    ///
-    /// # Errors
-    ///
-    /// Returns `Overloaded` for a newcomer that cannot be queued, and for a displaced waiter.
+    /// In a full queue, a newcomer displaces the last waiter of the longest line that is longer than its own would be.
+    /// Half of the queue is reserved for known groups: below it, they displace any stranger, and strangers cannot
+    /// displace them.
     pub(super) async fn turn(&self, group: Group, is_known: bool) -> Result<Turn, Overloaded> {
         let (place, turn) = {
             let mut queue = self.0.lock();

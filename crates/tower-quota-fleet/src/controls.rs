@@ -51,8 +51,8 @@ impl SwitchOrder {
 
     /// Returns the number, which increases with each order.
     ///
-    /// [`Control`]s use the server's time in milliseconds, so that an order on a server without data is newer than all
-    /// previous orders.
+    /// [`Control`]s use the server's time in milliseconds, so that numbers increase even on a server that has lost its
+    /// data.
     pub fn number(&self) -> u64 {
         self.number
     }
@@ -115,9 +115,6 @@ impl SwitchOrder {
 }
 
 /// The kill switch and the access list of a fleet.
-///
-/// [`RulesPublisher::controls`](super::RulesPublisher::controls) reads them, and
-/// [`RulesPublisher::control`](super::RulesPublisher::control) changes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Controls {
     pub(super) switch: Option<SwitchOrder>,
@@ -143,9 +140,7 @@ impl Controls {
         &self.access.entries
     }
 
-    /// Returns why the access list cannot be read, for example because part of it was evicted.
-    ///
-    /// [`Control::clear_access`] replaces it.
+    /// Returns why the access list cannot be read. [`Control::clear_access`] replaces it.
     pub fn access_problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }

@@ -17,11 +17,9 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 /// In a file, a document also contains the kill switch and the access list. Other sources with controls, such as Redis,
 /// have their own ([`Control`](super::Control)), and a document that contains them is rejected there.
 ///
-/// A document is plain data: [`check`](Self::check) and the layers of the instances validate it.
-///
 /// In Redis and in files, documents are JSON of at most [`MAX_LENGTH`](Self::MAX_LENGTH) bytes. `format`, `version` and
-/// `rules` are required; `rules` has the serialized form of [`Rules`]. Unknown fields are errors, because new fields
-/// come with a new format number.
+/// `rules` (the serialized [`Rules`]) are required. Unknown fields are errors, because new fields come with a new
+/// format number.
 ///
 /// ```
 /// use tower_quota::QuotaPolicy;
@@ -85,9 +83,8 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// Returns an error if the document is too long, is not JSON, has a newer format, or has a field that is missing,
-    /// unknown, of the wrong type or out of range. The message contains the position: line and column, the field, and
-    /// the policy.
+    /// Returns an error with line, column and field if the document is too long, is not JSON, has a newer format, or
+    /// has a field that is missing, unknown, of the wrong type or out of range.
     pub fn parse(bytes: &[u8]) -> Result<Self, FleetError> {
         check_length(bytes.len())?;
         // Parsed first, because everything else may differ in a newer format.
@@ -108,8 +105,8 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// Returns an error if the document would be too long, a field is out of range, or a policy cannot be expressed in
-    /// this format, because of fractions of a second, or an extension that is not a string, a boolean or an integer.
+    /// Returns an error if the document would be too long, a field is out of range, or this format cannot express a
+    /// policy: fractions of a second, or extensions that are not strings, booleans or integers.
     pub fn to_json(&self) -> Result<String, FleetError> {
         self.check_ranges()?;
         let json = serde_json::to_string_pretty(&self.0)?;
@@ -117,9 +114,8 @@ impl RulesDocument {
         Ok(json)
     }
 
-    /// Validates the rules, the rules of the rollout, and the access list, as far as possible without a layer.
-    ///
-    /// Names of tiers, keys and units are not checked.
+    /// Validates the rules and the access list, as far as possible without a layer: not the names of tiers, keys and
+    /// units.
     ///
     /// # Errors
     ///

@@ -27,16 +27,12 @@ pub struct FleetError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FleetErrorKind {
-    /// The current version is a rollback, so that [`Publication::roll_back`](super::Publication::roll_back) is
-    /// ambiguous.
-    ///
-    /// Use [`roll_back_to`](super::Publication::roll_back_to). The message lists the versions with different rules,
-    /// newest first.
+    /// The current version is a rollback. Use [`roll_back_to`](super::Publication::roll_back_to) with a version in the
+    /// message.
     AfterRollBack,
     /// Another follower or source has [claimed](tower_quota::RulesHandle::claim) the rules of the limiter.
     Claimed,
-    /// A setting of the store or the name of a rule set or an instance is invalid, or a follower was started outside a
-    /// Tokio runtime.
+    /// A setting of the store or a name is invalid, or a follower was started outside a Tokio runtime.
     Config,
     /// Another publication came first. Review its changes, and propose again.
     Conflict,
@@ -45,10 +41,10 @@ pub enum FleetErrorKind {
     CountsReset,
     /// The rules or the access list are invalid: a check of [`build`](tower_quota::RateLimitLayerBuilder::build) fails.
     Invalid,
-    /// A document or version is malformed: not JSON, truncated, or with a field that is missing, unknown, of the wrong
-    /// type or out of range.
+    /// A document or version is not JSON, truncated, or has a field that is missing, unknown, of the wrong type or out
+    /// of range.
     Malformed,
-    /// The document does not match its version, because another program has written the document or the version.
+    /// The document does not match its version.
     Mismatched,
     /// The document has a newer format than this version of the crate supports.
     NewerFormat,
@@ -62,14 +58,11 @@ pub enum FleetErrorKind {
     TooLong,
     /// Redis or another source did not answer in time, or rejected the command.
     ///
-    /// A change may have been applied, or may be applied later: check the [current
-    /// version](super::RulesPublisher::current).
+    /// A change may have been applied, or may be applied later.
     Unavailable,
     /// The published document cannot be read: see [`Publication::force`](super::Publication::force).
     Unreadable,
-    /// The access list that applies without rules cannot be read, because part of it was evicted or overwritten.
-    ///
-    /// [`Control::clear_access`](super::Control::clear_access) replaces it.
+    /// The access list cannot be read. [`Control::clear_access`](super::Control::clear_access) replaces it.
     UnreadableAccess,
 }
 

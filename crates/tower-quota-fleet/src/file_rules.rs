@@ -16,12 +16,11 @@ use super::{
 
 /// A rule set in a file on each instance, such as a mounted ConfigMap.
 ///
-/// Use this if rules are part of a deployment, or to avoid a dependency on Redis. The file contains a [`RulesDocument`]
-/// and is read about once per second. If its bytes change, so does its version, even if the number stays the same.
+/// Use this if rules are part of a deployment. The file contains a [`RulesDocument`], with the kill switch and the
+/// access list, and is read about once per second. Different bytes are a different version.
 ///
-/// To change the file, write a new file and rename it. Otherwise, an instance may read and reject an incomplete file,
-/// until it reads the file again. A missing file means that no rules are published. Anything but a regular file, such
-/// as a pipe, is an error.
+/// To change the file, write a new one and rename it, so that no incomplete file is read and rejected. A missing file
+/// means that no rules are published. Anything but a regular file is an error.
 ///
 /// ```
 /// use tower_quota_fleet::FileRules;

@@ -25,8 +25,8 @@
 //! A kill switch and an access list also apply to all instances. In Redis, a [`Control`] changes them, even if no rules
 //! are published; in a file, they are part of the document. [`Contracts`] stores individual quotas of callers.
 //!
-//! If the rules are part of the program, or the service has a single process, this crate is not needed: use
-//! [`RulesHandle`](tower_quota::RulesHandle).
+//! If the rules are part of the program, or there is a single process, use [`RulesHandle`](tower_quota::RulesHandle)
+//! instead.
 //!
 //! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
 #![cfg_attr(docsrs, feature(doc_cfg))]

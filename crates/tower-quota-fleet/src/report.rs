@@ -3,9 +3,6 @@ use serde::{Deserialize, Serialize};
 use super::version::RulesVersion;
 
 /// An instance's report of the rule set version that it runs.
-///
-/// Instances report every ten seconds, and when their version changes.
-/// [`RedisRules::instances`](super::RedisRules::instances) returns the reports of the last 30 seconds.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct InstanceReport {
     pub(super) instance: String,
@@ -62,8 +59,7 @@ impl InstanceReport {
     /// Returns the numbers of the last [`SwitchOrder`](super::SwitchOrder) and the last access list that the instance
     /// obeys.
     ///
-    /// A number is 0 if there is none. Returns `None` if the instance does not read them, because its build is too old,
-    /// or because a read failed.
+    /// A number is 0 if there is none. `None` if a read failed, or the build is too old to read them.
     pub fn controls(&self) -> Option<(u64, u64)> {
         self.controls.map(|controls| (controls.switch, controls.access))
     }

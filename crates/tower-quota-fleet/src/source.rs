@@ -6,7 +6,7 @@ use super::{controls::SwitchOrder, error::FleetError, report::InstanceReport, ve
 /// configuration service.
 ///
 /// A follower polls the version whenever it [may have changed](Self::changed), and reads the document only if the
-/// version differs. Requests never wait for a source.
+/// version differs.
 ///
 /// ```
 /// use tower_quota_fleet::{RulesSource, RulesVersion, SourceFuture};
@@ -31,22 +31,20 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
         "rules"
     }
 
-    /// Returns the current version, or `None` if nothing was published. Called about once per second, so it should be
-    /// cheap.
+    /// Returns the current version, or `None` if nothing was published. Called about once per second.
     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>>;
 
     /// Returns an atomic snapshot of the version, the kill switch and the access list that apply without rules.
     ///
-    /// The default implementation returns the [version](Self::version) without controls, for sources that have none.
+    /// Default: the [version](Self::version) without controls.
     fn state(&self) -> SourceFuture<'_, SourceState> {
         Box::pin(async { Ok(SourceState::new(self.version().await?)) })
     }
 
     /// Returns the bytes of the access list with this version, which was returned by [`state`](Self::state).
     ///
-    /// Called only if the version changed. Implementations should read at most
-    /// [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes. The default implementation returns an
-    /// error.
+    /// Called only if the version changed. Read at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH)
+    /// bytes. Default: an error.
     fn access(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         let message = format!("the source has no access list with version {version}");
         Box::pin(async { Err(FleetError::unavailable(message)) })
@@ -54,15 +52,14 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the bytes of the document with this version, or of a newer document that was published since.
     ///
-    /// Implementations should read at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes, and
-    /// return the error of [`RulesDocument::parse`](super::RulesDocument::parse) for longer documents.
+    /// Read at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes, and return the error of
+    /// [`RulesDocument::parse`](super::RulesDocument::parse) for longer documents.
     fn document(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>>;
 
     /// Waits until the version may have changed.
     ///
-    /// The default implementation waits for 0.75 s to 1.25 s at random, so that instances do not poll simultaneously. A
-    /// source that is notified of changes should return as soon as the version has changed since the last poll. The
-    /// follower polls at most 20 times per second.
+    /// Default: waits for 0.75 s to 1.25 s at random. A source that is notified of changes should return as soon as the
+    /// version has changed since the last poll. The follower polls at most 20 times per second.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(super::pause::between_polls())
     }
@@ -70,8 +67,7 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     /// Reports the version of this instance, and replaces its earlier reports `before`, any of which may have been
     /// stored.
     ///
-    /// Called concurrently with polls, but never concurrently with itself, and times out after a second. The default
-    /// implementation does nothing.
+    /// Called concurrently with polls, but never with itself, and times out after a second. Default: does nothing.
     fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
         let _ = (report, before);
         Box::pin(async { Ok(()) })
@@ -114,8 +110,8 @@ impl SourceState {
     /// Sets the kill switch order and the access list version that the source contains. `None` means that there is
     /// none.
     ///
-    /// The numbers of a source with controls only increase: a smaller number, or `None`, means that the source
-    /// [lost](super::Lost) data.
+    /// Its numbers only increase: a smaller one, or `None`, means that the source [lost](super::Lost) data. Its
+    /// documents must not contain a switch or an access list.
     #[must_use]
     pub fn with_controls(self, switch: Option<SwitchOrder>, access: Option<RulesVersion>) -> Self {
         self.with_heads(Ok(switch), Ok(access))
@@ -141,7 +137,6 @@ impl SourceState {
 
 /// The result of a [`RulesSource`].
 ///
-/// After an error for a [bad document](super::FleetErrorKind::is_bad_document), the follower rejects the version, and
-/// does not read the document again until the version changes. After other errors, such as [`FleetError::unavailable`],
-/// the follower retries.
+/// After an error for a [bad document](super::FleetErrorKind::is_bad_document), the follower rejects the version until
+/// it changes. After other errors, such as [`FleetError::unavailable`], it retries.
 pub type SourceFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, FleetError>> + Send + 'a>>;

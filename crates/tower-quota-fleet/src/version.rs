@@ -5,10 +5,7 @@ use tower_quota::PartitionId;
 
 /// The version of a [`RulesDocument`](super::RulesDocument): its number and a digest of its bytes.
 ///
-/// The number orders documents. The digest distinguishes documents with equal numbers: after a failover has lost a
-/// publication, its number is used again. Two versions are equal if both number and digest are.
-///
-/// The text form, also used in Redis, consists of the number, a space and 32 hexadecimal digits.
+/// After a failover has lost a publication, its number is used again, and the digest distinguishes the documents.
 ///
 /// ```
 /// use tower_quota_fleet::RulesVersion;

@@ -4,8 +4,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a [`TokenClient`](super::TokenClient).
 ///
-/// A challenge that the client does not answer, for example one of an unknown issuer, is not an error: the client
-/// returns the response unchanged.
+/// Challenges that the client does not answer are not errors: the response is returned unchanged.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};

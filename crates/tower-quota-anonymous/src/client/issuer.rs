@@ -28,14 +28,12 @@ use tower_quota::{
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.
 ///
-/// The client fetches the directory and credentials through a service, which authenticates to the issuer, usually with
-/// a login. The service accepts `Request<Bytes>`; to adapt another body type, use
-/// `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **The service must not follow
-/// redirects**, because the issuer could redirect the login to another host.
+/// The client reaches the issuer through a service of `Request<Bytes>`, which usually adds a login; for another body
+/// type, use `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **The service must
+/// not follow redirects**, because the issuer could redirect the login to another host.
 ///
-/// An issuer is bound to [origins](Self::origin): challenges of other origins are not answered. Each origin has a
-/// separate directory cache, wait and budget of **12 credential requests per hour**, so an origin that causes many
-/// fetches exhausts only its own budget.
+/// Challenges are answered only for the issuer's [origins](Self::origin). Each origin has a separate directory cache,
+/// wait and budget of **12 credential requests per hour**.
 /// ```
 /// use std::convert::Infallible;
 /// use bytes::Bytes;
@@ -62,9 +60,9 @@ use tower_quota::{
 /// # After a failure
 ///
 /// After a failed request, the client does not contact the issuer for 10 s, doubled for each further failure up to 5
-/// minutes, or for the issuer's `Retry-After`, up to 10 minutes, if that is longer. After an invalid credential, no
-/// other credential of the same key is requested for 5 minutes. During these waits, requests that need a credential
-/// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer), which contains the remaining time.
+/// minutes, or for its `Retry-After` of up to 10 minutes. After an invalid credential, no other credential of the key
+/// is requested for 5 minutes. Meanwhile, requests that need one fail with
+/// [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
 pub struct TrustedIssuer {
     pub(super) name: String,
     transport: Box<dyn Transport>,
@@ -90,8 +88,8 @@ impl TrustedIssuer {
 
     /// Creates an issuer with this name: a host, with a port unless it is the default port.
     ///
-    /// Its directory is at `https://name/.well-known/private-token-issuer-directory`. For names of this computer
-    /// (`localhost` and loopback addresses), `http` is used.
+    /// The directory is at `https://name/.well-known/private-token-issuer-directory`, with `http` for `localhost` and
+    /// loopback addresses.
     pub fn new<S, B>(name: impl Into<String>, service: S) -> Self
     where
         S: Service<Request<Bytes>, Response = Response<B>> + Clone + Send + 'static,
@@ -113,11 +111,8 @@ impl TrustedIssuer {
 
     /// Answers challenges of this origin: its host, with a port unless it is the default port.
     ///
-    /// Required, unless [`any_origin`](Self::any_origin) is set. The name must equal the name with which the origin was
-    /// [built](crate::OriginLayerBuilder::origin), ignoring case.
-    ///
-    /// All clones of the layer together send at most 12 credential requests per hour for each origin. Further requests
-    /// fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
+    /// Required, unless [`any_origin`](Self::any_origin) is set. Must equal a name of the
+    /// [origin](crate::OriginLayerBuilder::origin), ignoring case.
     #[must_use]
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         let state = Arc::new(OriginState::new(Self::PER_HOUR));
@@ -129,9 +124,8 @@ impl TrustedIssuer {
     ///
     /// # Security
     ///
-    /// All origins together can cause at most 60 credential requests per hour. **One hostile origin can exhaust this
-    /// budget**, and the issuer's ration of credentials, so that the client gets no tokens for other origins. An origin
-    /// can also observe waits caused by challenges of other origins.
+    /// At most 60 credential requests per hour are sent. **One hostile origin can exhaust this budget**, and the
+    /// issuer's ration of credentials, and can observe waits caused by other origins.
     #[must_use]
     pub fn any_origin(mut self) -> Self {
         self.any_origin = Some(Arc::new(OriginState::new(Self::PER_HOUR_OF_ALL)));
@@ -149,7 +143,7 @@ impl TrustedIssuer {
 
     /// Trusts only this key and other pinned keys. Default: the keys in the directory.
     ///
-    /// An issuer that shows each client a different key can distinguish its clients. Pinning a known key prevents this.
+    /// Prevents an issuer from distinguishing clients by different keys.
     #[must_use]
     pub fn pin_key(mut self, key: PublicKey) -> Self {
         self.pinned_keys.push(key);

@@ -22,9 +22,8 @@ use tower_quota::clock::Clock;
 
 /// Answers the challenges of origins with anonymous tokens.
 ///
-/// The client fetches a credential from the issuer, makes one token per request that needs one, and stops when the
-/// limit is reached. Place it around the service that sends requests. The request content must be `Clone`, because a
-/// challenged request is sent again with a token.
+/// The client fetches a credential, makes one token per request that needs one, and stops at the limit. Place it around
+/// the service that sends requests. The request content must be `Clone`, because a challenged request is sent again.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -77,48 +76,38 @@ use tower_quota::clock::Clock;
 ///
 /// # When tokens are sent
 ///
-/// After a challenge, the client sends further requests to that origin with a token at once. After a 401, the client
-/// does so until the challenge ends, if the challenge has a `max-age`. After a 429, the client does so until the time
-/// in `Retry-After` has passed or the challenge ends, whichever happens first. These tokens are optional: if the
-/// credential has no unused tokens, the client sends requests without one.
+/// After a 401, further requests to the origin carry a token at once until the `max-age` of the challenge. After a 429,
+/// they do until `Retry-After` or the challenge ends, as long as unused tokens remain.
 ///
 /// # Which challenges are answered
 ///
-/// The client answers well-formed challenges in 401 and 429 responses if all of these conditions are met:
+/// Well-formed challenges in 401 and 429 responses, if:
 ///
-/// - The crate supports the [profile](super::Profile).
-/// - The issuer was [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the
-///   request.
-/// - The challenge names that origin: its host, with a port unless it is the default port.
-/// - The limit is present or [pinned](TrustedIssuer::pin_limit), and does not exceed
-///   [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit).
-/// - The key is in the issuer's directory, or pinned.
+/// - the crate supports the [profile](super::Profile),
+/// - the issuer was [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the
+///   request, and the challenge names that origin,
+/// - the limit is present or [pinned](TrustedIssuer::pin_limit), and at most
+///   [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit), and
+/// - the key is in the issuer's directory, or pinned.
 ///
-/// Responses with other challenges are returned unchanged. Each request answers at most one challenge, and requests
-/// with an `Authorization` field are not changed.
+/// Other responses are returned unchanged. Each request answers at most one challenge, and requests with an
+/// `Authorization` field are not changed.
 ///
 /// # Requests to the issuer
 ///
-/// The client requests the directory and credentials over `https`, or over `http` on this computer, and contacts only
-/// the issuer's host or a [configured URL](TrustedIssuer::request_url), never a URL specified by an origin. Requests
-/// time out after ten seconds. The client obeys `Retry-After` up to ten minutes, and [waits](TrustedIssuer) after
-/// failed requests and invalid responses. At most 12 credential requests per hour are sent for each origin, or 60 in
-/// total if the issuer is configured for [any origin](TrustedIssuer::any_origin).
+/// The client contacts only the issuer's host or a [configured URL](TrustedIssuer::request_url), over `https`, or
+/// `http` on this computer. Requests time out after ten seconds. [`TrustedIssuer`] has the waits and the budget.
 ///
-/// If origins also send `Retry-After`, put a `ClientLayer` *outside* of this layer. Inside, the `ClientLayer` would
-/// delay requests that already have a token.
+/// Put a `ClientLayer` *outside* of this layer, so that it does not delay requests that already have a token.
 ///
 /// # Security
 ///
 /// An origin or issuer can track a client by showing each client a different key, context or limit. Pin
-/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit) if you know them. Requests of one client also
-/// share its address, connections and other properties, which tokens do not hide.
+/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit) if you know them.
 ///
-/// Some origins of an issuer share credentials: with [`Profile::P384`](super::Profile::P384), all of them; with
-/// [`Profile::P256`](super::Profile::P256), those with the same list of origins in their challenges. An origin can
-/// therefore detect by timing whether the client already had a credential. An origin can also force another fetch by
-/// exhausting the storage: with [`MemoryCredentials`], 64 credentials, or 4,096 contexts or 1,048,576 tokens of one
-/// credential.
+/// Some origins of an issuer share credentials: with [`Profile::P384`](super::Profile::P384) all of them, with
+/// [`Profile::P256`](super::Profile::P256) those with the same list of origins. By timing, an origin can detect whether
+/// the client already had a credential, and it can force another fetch by exhausting the [storage](MemoryCredentials).
 #[derive(Clone)]
 pub struct TokenClientLayer(Arc<Settings>);
 

@@ -16,7 +16,7 @@ use tower_quota::clock::Timestamp;
 
 /// The service of [`TokenClientLayer`], which sends requests with `S`, and challenged requests again with a token.
 ///
-/// The service is ready when `S` is. Clones share credentials. See the layer for an example.
+/// Clones share credentials.
 #[derive(Clone)]
 pub struct TokenClient<S> {
     inner: S,
@@ -75,8 +75,7 @@ where
 
 /// The future of [`TokenClient`].
 ///
-/// If the future is dropped, a token made for the request is lost, because the origin may have seen it. A credential
-/// that is being fetched is kept for the next request.
+/// If the future is dropped, its token is lost, but a credential that is being fetched is kept.
 pub struct TokenClientFuture<R, E>(Sending<R, E>);
 
 type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;

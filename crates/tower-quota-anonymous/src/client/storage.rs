@@ -56,11 +56,9 @@ impl fmt::Debug for Reserved {
 
 /// Stores the credentials of a client.
 ///
-/// The default is [`MemoryCredentials`]. With a file or a database, a program keeps its credentials across restarts.
-///
-/// **A nonce must never be returned twice**, to different threads or processes or after a crash: a client that sends
-/// two tokens with one nonce can be recognized, and the second token is rejected. Therefore, [`reserve`](Self::reserve)
-/// must persist the nonce *before* it returns. A nonce that is reserved but never sent is lost.
+/// **A nonce must never be returned twice**, to different threads or processes or after a crash, because two tokens
+/// with one nonce can be linked, and the second is rejected. [`reserve`](Self::reserve) must persist the nonce *before*
+/// it returns.
 ///
 /// The bytes of credentials are secret.
 ///
@@ -113,14 +111,12 @@ pub trait CredentialStorage: Send + Sync + 'static {
     /// Reserves an unused nonce below `limit` for this credential and presentation context, and returns it with the
     /// credential.
     ///
-    /// Returns `None` if there is no such credential. Implementations must keep all contexts of a credential as long as
-    /// the credential, because an origin can repeat an old challenge. To limit storage, delete the credential with all
-    /// of its contexts, and return `None`.
+    /// Returns `None` if there is no such credential. Keep all contexts of a credential, because an origin can repeat
+    /// an old challenge. To limit storage, delete the credential with its contexts.
     fn reserve(&self, credential: ContextName, context: ContextName, limit: u32)
     -> StorageFuture<'_, Option<Reserved>>;
 
-    /// Stores a new credential, and replaces any credential with this name. Nonces of the replaced credential can be
-    /// deleted.
+    /// Stores a credential, and replaces any with this name and its nonces.
     fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()>;
 }
 
@@ -163,8 +159,7 @@ impl Error for StorageError {
 
 /// Stores credentials in the memory of this process: the default of a [`TokenClientLayer`](super::TokenClientLayer).
 ///
-/// The storage is bounded, and evicts the least recently used credential. A credential that was used in too many
-/// contexts is evicted with all of its contexts. Clients then request another credential.
+/// Evicts the least recently used credential, and one with too many contexts. Clients then request another one.
 ///
 /// ```
 /// use tower_quota_anonymous::{ContextName, CredentialStorage, MemoryCredentials, Profile};
@@ -207,7 +202,8 @@ impl MemoryCredentials {
 
     /// Creates a storage for `max_credentials` credentials with `max_contexts` contexts each. 0 is treated as 1.
     ///
-    /// The default storage of a client has room for 64 credentials with 4,096 contexts each.
+    /// By default, 64 credentials with 4,096 contexts each. A credential has at most 1,048,576 used tokens in all
+    /// contexts together.
     pub fn new(max_credentials: usize, max_contexts: usize) -> Self {
         Self {
             state: Mutex::default(),

@@ -41,8 +41,6 @@ pub struct IssuerBuilder {
 
 impl Issuer {
     /// Returns a builder for an issuer with this policy, which decides who gets credentials.
-    ///
-    /// The policy is required, because only the policy limits the number of credentials per client.
     pub fn builder(policy: impl IssuancePolicy) -> IssuerBuilder {
         IssuerBuilder {
             policy: Box::new(policy),
@@ -73,7 +71,7 @@ impl IssuerBuilder {
 
     /// Sets how long caches may keep the directory, in whole seconds, from 1 s to 31 days. Default: one hour.
     ///
-    /// The period of a key that ends must overlap with the period of the next key for longer than this.
+    /// The periods of a key and the next one must overlap for longer than this.
     pub fn cache_lifetime(mut self, lifetime: Duration) -> Self {
         self.cache_lifetime = lifetime;
         self
@@ -82,7 +80,7 @@ impl IssuerBuilder {
     /// Sets the number of credentials issued in parallel, each on a blocking thread of Tokio, from 1 to 1,024. Default:
     /// the number of cores minus one, at least 1.
     ///
-    /// A credential takes milliseconds of CPU time: see [sizing](crate::guide).
+    /// See [sizing](crate::guide).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
@@ -90,8 +88,8 @@ impl IssuerBuilder {
 
     /// Sets the number of granted requests that wait for a thread, from 0 to 65,536. Default: 64 per thread.
     ///
-    /// Further requests get 503 and `Retry-After`. These requests were charged, and can be
-    /// [repeated](super::IssuancePolicy#repeats) without another charge.
+    /// Further requests get 503 and `Retry-After`, and can be [repeated](super::IssuancePolicy#repeats) without another
+    /// charge.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);
         self

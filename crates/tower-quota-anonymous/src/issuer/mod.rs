@@ -20,8 +20,8 @@ use tower_quota::clock::Clock;
 
 /// An issuer of anonymous credentials: a Tower service that serves the directory and credential requests.
 ///
-/// Implements RFC 9578, section 4, and draft-yun-privacypass-arc-00, "Issuance". The origins that accept tokens of its
-/// credentials need the same [`IssuerKey`](super::IssuerKey)s. Mount the service at both paths:
+/// Implements RFC 9578, section 4, and draft-yun-privacypass-arc-00, "Issuance". Origins need the same
+/// [`IssuerKey`](super::IssuerKey)s. Mount the service at both paths:
 ///
 /// ```
 /// use axum::Router;
@@ -92,15 +92,14 @@ use tower_quota::clock::Clock;
 ///
 /// Rejections are `application/problem+json` and must not be cached.
 ///
-/// Requests are processed in this order: the format is checked, the policy decides, the request waits in the
-/// [queue](IssuerBuilder::max_queued), and the credential is computed. Requests that the policy rejects do not enter
-/// the queue.
+/// The format is checked, the policy decides, the request waits in the [queue](IssuerBuilder::max_queued), and the
+/// credential is computed.
 ///
 /// # Limitations
 ///
-/// - The issuer does not authenticate callers: put authentication around it.
-/// - Requests for the directory and invalid requests are not limited: put limits by address around it.
-/// - Credentials cannot be revoked individually. They expire when origins no longer accept their key.
+/// - Put authentication and limits by address around the issuer: it does not authenticate callers, and does not limit
+///   requests for the directory and invalid requests.
+/// - Credentials expire only when origins no longer accept their key.
 #[derive(Clone)]
 pub struct Issuer(Arc<Issuing>);
 
@@ -133,12 +132,11 @@ impl Issuer {
 
     /// Replaces the keys in all clones. Requests in progress use the previous keys.
     ///
-    /// Until the period of a key has ended, keep the key in the set, because clients may have a directory that is as
-    /// old as the [cache lifetime](IssuerBuilder::cache_lifetime).
+    /// Keep each key in the set until its period has ended.
     ///
     /// # Errors
     ///
-    /// Returns the first misconfiguration found, like [`build`](IssuerBuilder::build). The issuer then keeps its keys.
+    /// Like [`build`](IssuerBuilder::build). The issuer then keeps its keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("cache_lifetime", self.0.cache_lifetime));
         checked.map_err(|message| BuildError::new("issuer", message))?;

@@ -1,7 +1,7 @@
 //! Notes record credential charges, in the store of the layer that has charged them.
 //!
-//! A note is written after the charge, never before it. Otherwise, two equal concurrent requests could both be granted
-//! through the note of a charge that the store then rejects.
+//! Written after the charge. Otherwise, two equal concurrent requests could both be granted through the note of a
+//! charge that the store then rejects.
 
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ impl Note {
     const REPEATS: u64 = 3;
 
     /// The units of the charge's entry: more than all repeats together, so that a second charge is rejected until the
-    /// first entry expires, one window after the charge. With one unit less, two charges would exceed the quota by one
-    /// unit. The rejection cache would then predict rejections and admit only one repeat at a time.
+    /// first entry expires. One unit less would let two charges exceed the quota by one, and the rejection cache would
+    /// admit only one repeat at a time.
     const FIRST: u64 = Self::REPEATS + 2;
 
     /// Clients may need longer for a retry than the shortest windows.

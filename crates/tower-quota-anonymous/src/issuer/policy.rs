@@ -10,13 +10,12 @@ use tower_quota::Permit;
 
 /// Decides who gets a credential, and how many.
 ///
-/// An origin's limit applies per credential, so a client that can get any number of credentials has no limit. This
-/// decision *is* the limit: identify the caller by a login, a payment or an attestation, or limit the credentials by
-/// address if callers cannot be identified.
+/// An origin's limit applies per credential, so this decision *is* the limit: identify the caller by a login, a payment
+/// or an attestation, or limit the credentials by address.
 ///
-/// A function from an [`IssuanceRequest`] to a future of an [`IssuanceDecision`] is a policy. A
-/// [`RateLimitLayer`](tower_quota::RateLimitLayer) is a policy, too: its quotas limit the credentials per partition.
-/// See [`Issuer`](super::Issuer) for an example.
+/// A function from an [`IssuanceRequest`] to a future of an [`IssuanceDecision`] is a policy. So is a
+/// [`RateLimitLayer`](tower_quota::RateLimitLayer), whose quotas limit the credentials per partition: see
+/// [`Issuer`](super::Issuer).
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,24 +55,19 @@ use tower_quota::Permit;
 /// ```
 ///
 /// The policy is called for well-formed requests only, before they enter the [queue](super::IssuerBuilder::max_queued).
-/// The issuer does not limit concurrent decisions. A `RateLimitLayer` does so by
-/// [`max_waiting`](tower_quota::LimiterBuilder::max_waiting) and [`deadline`](tower_quota::LimiterBuilder::deadline); a
-/// function that calls a database should have similar limits.
+/// A function that calls a database should limit its concurrent calls, as a `RateLimitLayer` does.
 ///
 /// # A `RateLimitLayer` as a policy
 ///
-/// - With a key by account, two accounts behind one address have one credential each. With a key by address, an address
-///   has *credentials × N* tokens in each window.
-/// - Requests that pass uncounted because the store is unavailable get 503, because a credential would outlast the
-///   outage.
+/// - With a key by address, an address has *credentials × N* tokens in each window.
+/// - Requests that pass uncounted get 503, because a credential would outlast the outage.
 /// - Concurrency limits alone do not limit the number of credentials.
 ///
 /// # Repeats
 ///
-/// A charge is not refunded if the queue is full (503), the proof of the request is invalid (422), or the response is
-/// lost. Therefore, a `RateLimitLayer` grants a charged request again without another charge, up to three times.
-/// Repeats must arrive within the longest window of the caller's policies (at least 1 minute, at most 31 days) after
-/// the charge. The [guide](crate::guide#repeats-of-a-credential-request) specifies when a repeat is granted.
+/// A charge is not refunded if the queue is full (503), the proof is invalid (422), or the response is lost. A
+/// `RateLimitLayer` therefore grants a charged request again without a charge, up to three times: see the
+/// [guide](crate::guide#repeats-of-a-credential-request).
 ///
 /// A function can implement repeats with [`digest`](IssuanceRequest::digest).
 pub trait IssuancePolicy: Send + Sync + 'static {
@@ -97,8 +91,7 @@ where
 /// A credential request as a policy sees it: the head of the HTTP request, including extensions from outer layers, and
 /// the key.
 ///
-/// The extensions also contain the [`KeyId`], so that a [`RateLimitLayer`](tower_quota::RateLimitLayer) can count by
-/// account *and* key, because accounts need a new credential when the key changes.
+/// The extensions also contain the [`KeyId`], to count by account *and* key.
 #[derive(Clone)]
 pub struct IssuanceRequest {
     parts: Parts,
@@ -140,8 +133,7 @@ impl IssuanceRequest {
 
     /// Returns the SHA-256 digest of the key ID and the content of the request.
     ///
-    /// Requests with equal digests get the same tokens, so a function can repeat an issuance that it has charged to an
-    /// account. Store the digest with the charge, and limit the repeats, because each takes milliseconds of CPU time.
+    /// Requests with equal digests get the same tokens. Store the digest with the charge, and limit the repeats.
     pub fn digest(&self) -> [u8; 32] {
         self.digest
     }

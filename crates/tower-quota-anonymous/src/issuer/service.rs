@@ -27,8 +27,7 @@ use crate::Directory;
 
 /// The future of an [`Issuer`].
 ///
-/// Dropping the future cancels the request, but does not refund charges of the [policy](super::IssuancePolicy). A
-/// [`RateLimitLayer`](tower_quota::RateLimitLayer) still completes its decision, so that the request can be
+/// Dropping the future cancels the request without refunding charges of the [policy](super::IssuancePolicy). It can be
 /// [repeated](super::IssuancePolicy#repeats).
 #[must_use = "a future does nothing until it is polled"]
 pub struct IssuerFuture(Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>);

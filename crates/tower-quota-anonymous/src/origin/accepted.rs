@@ -4,10 +4,8 @@ use tower_quota::{PartitionKey, ToPartitionKey};
 
 /// Request extension that [`OriginLayer`](super::OriginLayer) inserts if the request has a valid, unspent token.
 ///
-/// Handlers and limits inside the origin use the extension to distinguish callers with tokens from others. The
-/// extension contains the issuer and the policy of the token, but nothing that identifies a client. As a
-/// [key](tower_quota::key::extension), the extension is the same for all callers with tokens of a policy, so that these
-/// callers share one limit.
+/// Contains the issuer and the policy of the token, but nothing that identifies a client. As a
+/// [key](tower_quota::key::extension), all callers with tokens of a policy share one limit.
 ///
 /// ```
 /// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer};

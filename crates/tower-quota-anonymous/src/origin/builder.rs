@@ -96,8 +96,7 @@ impl OriginLayer {
     /// Returns a builder for an origin that accepts tokens of `issuer`: a host, with a port unless it is the default
     /// port.
     ///
-    /// The contexts of challenges are derived from `secret`, so that clients cannot compute future ones. All instances
-    /// of the origin need the same secret.
+    /// All instances of the origin need the same `secret`, from which the contexts of challenges are derived.
     pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
         OriginLayerBuilder {
             issuer: issuer.into(),
@@ -130,8 +129,6 @@ impl OriginLayerBuilder {
     const TAGS: RangeInclusive<usize> = 1..=1 << 28;
 
     /// Adds a name of this origin: its host as clients write it, with a port unless it is the default port. Required.
-    ///
-    /// A client answers a challenge only if it contains the host of the request.
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         self.origins.push(name.into());
         self
@@ -145,13 +142,12 @@ impl OriginLayerBuilder {
 
     /// Adds keys of the issuer with their periods. This or a [`key`](Self::key) is required.
     ///
-    /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: the key with
-    /// the latest start at or before the start of the window, among keys whose period has not ended. Keys therefore
-    /// change at window boundaries, on all instances with the same set.
+    /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: the one whose
+    /// period began last, among keys whose period has not ended. Keys therefore change at window boundaries, on all
+    /// instances.
     ///
-    /// Clients fetch credentials for the key in a challenge, so the period of a key that ends must overlap with the
-    /// period of the next key for longer than a window. The IDs of two keys of one profile must end with different
-    /// bytes, because credential requests contain only the last byte.
+    /// The periods of a key and the next one must overlap for longer than a window, and the IDs of two keys of one
+    /// profile must end with different bytes.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys.append(keys);
         self
@@ -160,19 +156,17 @@ impl OriginLayerBuilder {
     /// Sets the number of tokens per credential and window: 1 to 65,536 tokens, and whole seconds up to 31 days.
     /// Required.
     ///
-    /// Windows begin at multiples of their length since the Unix epoch, on all instances. As with any fixed window,
-    /// twice the limit can pass around a window boundary. Origins with the same secret, issuer, names, window and
-    /// policy name share counts. Such origins must have the same limit, because otherwise the largest limit applies to
-    /// all.
+    /// Windows begin at multiples of their length since the Unix epoch. As with any fixed window, twice the limit can
+    /// pass around a window boundary. Origins with the same secret, issuer, names, window and policy name share counts,
+    /// and must have the same limit.
     pub fn policy(mut self, name: impl Into<String>, limit: u32, window: Duration) -> Self {
         self.policy = Some((name.into(), limit, window));
         self
     }
 
-    /// Lets requests without a token pass. Default: requests without a token are rejected with a challenge.
+    /// Lets requests without a token pass. Default: they are rejected with a challenge.
     ///
-    /// Use this in front of limits by user or address, which then apply to requests without a token. Requests with an
-    /// invalid token are still rejected.
+    /// Use this in front of limits by user or address. Requests with an invalid token are still rejected.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;
         self
@@ -181,8 +175,8 @@ impl OriginLayerBuilder {
     /// Sets the shared store of spent tags. Default: a separate store per process, so that N instances accept each
     /// token N times.
     ///
-    /// Do not use a [`MemoryStore`](tower_quota::MemoryStore): at its limit it evicts partitions, and an evicted tag
-    /// can be spent again. For the same reason, set `maxmemory-policy noeviction` in Redis.
+    /// Do not use a [`MemoryStore`](tower_quota::MemoryStore) or a Redis that evicts keys: an evicted tag can be spent
+    /// again.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
@@ -190,8 +184,7 @@ impl OriginLayerBuilder {
 
     /// Sets how tokens are treated if the store makes no decision. Default: [`FailureMode::Open`].
     ///
-    /// `Open` accepts a token at most once per process, because each process remembers up to
-    /// [`max_tags`](Self::max_tags) tags that it has seen. `Closed` rejects with 503.
+    /// `Open` accepts a token at most once per process. `Closed` rejects with 503.
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.failure_mode = mode;
         self
@@ -206,8 +199,7 @@ impl OriginLayerBuilder {
     /// Sets the number of spent tags kept by this process, from 1 to 268,435,456. Default: 1,048,576, about 60 MB when
     /// full.
     ///
-    /// Without a store, the tags of two windows must fit: at the limit, tokens are rejected with 503 and an event is
-    /// logged. With a store, these tags prevent tokens from being accepted twice while it is unavailable, and the
+    /// Without a store, the tags of two windows must fit: at the limit, tokens are rejected with 503. With a store, the
     /// oldest tags that are also in the store are evicted first.
     pub fn max_tags(mut self, tags: usize) -> Self {
         self.max_tags = tags;
@@ -217,8 +209,8 @@ impl OriginLayerBuilder {
     /// Sets how long the tokens of a window are accepted after the window has ended. Default: a quarter of the window,
     /// at most 60 s.
     ///
-    /// This grace period extends the time in which tokens are accepted, but adds no tokens. Together with twice the
-    /// [clock skew](Self::clock_skew), it must not exceed the window.
+    /// Adds no tokens. Together with twice the [clock skew](Self::clock_skew), the grace period must not exceed the
+    /// window.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
@@ -227,7 +219,7 @@ impl OriginLayerBuilder {
     /// Sets the maximum difference between the clocks of two instances. Default: an eighth of the window, at most 5 s.
     ///
     /// Challenges of the next window are accepted this long before it begins. Each instance reads the system clock only
-    /// at startup, so later steps of the clock have no effect.
+    /// at startup.
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.skew = Some(skew);
         self
@@ -235,8 +227,7 @@ impl OriginLayerBuilder {
 
     /// Sets the lifetime of credentials, a multiple of the window. Default: until the key changes.
     ///
-    /// Challenges then contain the epoch in which credentials are valid, which begins and ends with a window. Requires
-    /// [`Profile::P256`].
+    /// Requires [`Profile::P256`].
     pub fn credential_lifetime(mut self, lifetime: Duration) -> Self {
         self.credential_lifetime = Some(lifetime);
         self
@@ -245,7 +236,7 @@ impl OriginLayerBuilder {
     /// Sets the number of proofs that are verified in parallel, each on a blocking thread of Tokio, from 1 to 1,024.
     /// Default: the number of cores minus one, at least 1.
     ///
-    /// A proof takes milliseconds of CPU time: see [sizing](crate::guide).
+    /// See [sizing](crate::guide).
     pub fn verifier_threads(mut self, threads: usize) -> Self {
         self.verifier_threads = Some(threads);
         self
@@ -254,9 +245,9 @@ impl OriginLayerBuilder {
     /// Sets the number of queued proofs, from 0 to 65,536. Default: 64 per thread.
     ///
     /// Addresses take turns; IPv6 addresses are grouped by /64, and by /48 while the verifier is [half
-    /// full](Self::failed_proofs). If the queue is full, a new proof replaces the last one of the address with the most
-    /// queued proofs, if the new proof's address has fewer. Proofs that are not queued are rejected with 503 and
-    /// `Retry-After`, and are not charged.
+    /// full](Self::failed_proofs). In a full queue, a new proof replaces the last one of the address with the most
+    /// queued proofs, if its own address has fewer. Proofs that are not queued are rejected with 503, and are not
+    /// charged.
     pub fn max_queued(mut self, proofs: usize) -> Self {
         self.max_queued = Some(proofs);
         self
@@ -265,9 +256,8 @@ impl OriginLayerBuilder {
     /// Limits failing proofs per address, or per /48 for IPv6. Default: 60 per minute, plus a burst of as many proofs
     /// as can be verified or queued.
     ///
-    /// The limit applies only while the verifier is half full: at least half of the threads and queue positions are in
-    /// use. A client that forges tokens behind a shared address therefore does not affect other clients of the address
-    /// while there is enough capacity. Proofs are charged when their turn comes, and refunded if they are valid.
+    /// Applies only while at least half of the threads and queue positions are in use, so that a client that forges
+    /// tokens does not affect others behind its address at other times. Valid proofs are refunded.
     pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
         self.failed_proofs = Some(policy);
         self
@@ -276,36 +266,32 @@ impl OriginLayerBuilder {
     /// Sets the source of a request's address, for [`max_queued`](Self::max_queued) and
     /// [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which trusts no forwarding field.
     ///
-    /// Requests without an address share one turn in the queue. Their failing proofs are not limited, and one event is
-    /// logged.
+    /// Requests without an address share one turn in the queue, and their failing proofs are not limited.
     pub fn address(mut self, address: ClientIp) -> Self {
         self.address = address;
         self
     }
 
-    /// Disables reserved places for addresses whose tokens were accepted recently. Default: while forged tokens fill the
-    /// queue, up to half of the places and of the turns are reserved for these addresses.
+    /// Disables reserved places. Default: while forged tokens fill the queue, up to half of the places and of the turns
+    /// are reserved for addresses whose tokens were accepted recently.
     ///
-    /// A place is reserved if a token from the address was accepted in the current or previous period (one window, but
-    /// 1 to 60 minutes), until three proofs in a row fail. The process keeps at most 65,536 of these addresses, in
-    /// memory only, as hashes with a random key per period, without times, tokens or counts.
+    /// Recently means in the current or previous period (one window, but 1 to 60 minutes), until three proofs in a row
+    /// fail. At most 65,536 addresses are kept, in memory, as hashes.
     ///
-    /// Even so, a client that sends forged tokens from the same address during a flood can detect that a token from it
-    /// was accepted recently, because its proofs are verified.
+    /// A client behind the same address can detect by forged tokens in a flood that a token was accepted recently.
     pub fn without_reserved_places(mut self) -> Self {
         self.reserves_places = false;
         self
     }
 
-    /// Lets CORS preflight requests pass without a token, which browsers cannot send. Default: a token is required.
+    /// Lets CORS preflight requests pass without a token. Default: a token is required.
     pub fn skip_cors_preflight(mut self) -> Self {
         self.skips_cors_preflight = true;
         self
     }
 
-    /// Leaves rejections of inner limits unchanged. Default: if tokens are [optional](Self::optional), the challenge is
-    /// added to a 429 of a [`RateLimitLayer`](tower_quota::RateLimitLayer), so that clients behind a shared address can
-    /// retry with a token.
+    /// Leaves rejections of inner limits unchanged. Default: if tokens are [optional](Self::optional), a 429 of a
+    /// [`RateLimitLayer`](tower_quota::RateLimitLayer) also contains the challenge.
     pub fn without_challenge_on_rejections(mut self) -> Self {
         self.challenges_rejected = false;
         self

@@ -66,9 +66,9 @@ pub const EXPOSED: [HeaderName; 10] = [
 
 /// Admits requests with a valid, unspent token, and counts callers without identifying them.
 ///
-/// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) that counts users or addresses. A
-/// request without a token is rejected with a challenge. If tokens are [optional](OriginLayerBuilder::optional), the
-/// request is forwarded to the limits by user or address instead, and a challenge is added to their rejections.
+/// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) by user or address. Requests without
+/// a token are rejected with a challenge, or, if tokens are [optional](OriginLayerBuilder::optional), forwarded to
+/// these limits.
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,8 +121,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// # }).unwrap();
 /// ```
 ///
-/// A client with a credential of the issuer makes a token for the challenge and retries, as
-/// [`TokenClientLayer`](super::TokenClientLayer) does. Each token is accepted once.
+/// A client such as [`TokenClientLayer`](super::TokenClientLayer) makes a token for the challenge and retries.
 ///
 /// # Responses
 ///
@@ -136,24 +135,22 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// | token from a network with too many failed proofs, while the verifier is busy | 429 | `Retry-After` |
 /// | token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
 ///
-/// Credentials of other schemes in `Authorization` are forwarded. Responses contain no `RateLimit` field, because only
-/// the client knows the remaining tokens of its credential.
+/// Credentials of other schemes in `Authorization` are forwarded. Only the client knows the remaining tokens, so there
+/// is no `RateLimit` field.
 ///
 /// # Cost
 ///
-/// Verifying a proof takes milliseconds of CPU time (see the [guide](mod@crate::guide)). Proofs are verified on a [few
-/// blocking threads](OriginLayerBuilder::verifier_threads) behind a [queue](OriginLayerBuilder::max_queued), after all
-/// cheap checks. A spent tag is one small key in Redis for two windows.
+/// After all cheap checks, proofs are verified on a [few blocking threads](OriginLayerBuilder::verifier_threads) behind
+/// a [queue](OriginLayerBuilder::max_queued). A spent tag is one small key in Redis for two windows.
 ///
 /// # Limitations
 ///
-/// The issuer, not this layer, limits the number of credentials per client. The layer does not hide addresses and
-/// connections, which distinguish clients as well as names do.
+/// The issuer limits the credentials per client. Addresses and connections still distinguish clients.
 ///
 /// # Browsers
 ///
-/// Browsers send no token with preflight requests: let these [pass](OriginLayerBuilder::skip_cors_preflight), or answer
-/// them outside of this layer. Scripts of other origins can read a challenge only if it is [exposed](EXPOSED).
+/// Let preflight requests [pass](OriginLayerBuilder::skip_cors_preflight), and [expose](EXPOSED) the challenge to
+/// scripts of other origins.
 #[derive(Clone)]
 pub struct OriginLayer(Arc<Origin>);
 
@@ -186,9 +183,8 @@ impl OriginLayer {
 
     /// Replaces the keys whose tokens are accepted, in all clones and services of this layer.
     ///
-    /// Tokens whose proof is being verified use the previous keys. Add the next key on all instances before its period
-    /// begins and before the issuer lists it; challenges show it from the first window that begins in its period. Keep
-    /// the old key in the set as long as its credentials should be accepted.
+    /// Add the next key on all instances before its period begins and before the issuer lists it. Keep the old key as
+    /// long as its credentials should be accepted.
     ///
     /// ```
     /// use std::time::Duration;
@@ -215,8 +211,7 @@ impl OriginLayer {
     ///
     /// # Errors
     ///
-    /// Returns the first misconfiguration found, like [`build`](OriginLayerBuilder::build). The origin then keeps its
-    /// keys.
+    /// Like [`build`](OriginLayerBuilder::build). The origin then keeps its keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("window", self.0.windows.length()));
         checked.map_err(|message| BuildError::new(&format!("tokens {:?}", self.0.policy), message))?;

@@ -19,8 +19,7 @@ use crate::ready::take_ready;
 
 /// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token to `S`.
 ///
-/// If tokens are optional, requests without one are forwarded, too. The service is ready when `S` is. Rejections are
-/// responses; errors come only from `S`. Clones share spent tags. See the layer for an example.
+/// Rejections are responses; errors come only from `S`. Clones share spent tags.
 #[derive(Clone)]
 pub struct OriginService<S> {
     inner: S,

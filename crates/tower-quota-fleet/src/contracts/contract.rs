@@ -121,8 +121,6 @@ pub struct TopUp {
 impl TopUp {
     /// Creates a top-up that adds `units` to the quota of `policy` in each window, until `until` in seconds since the
     /// Unix epoch.
-    ///
-    /// See [`CallerQuotas::top_up`].
     pub fn new(id: impl Into<String>, policy: impl Into<String>, units: u64, until: u64) -> Self {
         Self {
             id: id.into(),

@@ -48,12 +48,12 @@ const TOP_UP: &str = "top-up:";
 
 /// A table of contracts in Redis: individual quotas for callers.
 ///
-/// All instances apply a change within two seconds. Each caller with a contract has a separate entry, so tables can
-/// have millions of entries, and a change transfers only one entry. A [`TierLayer`](tower_quota::tier::TierLayer) reads
-/// an entry on a caller's first request and caches it; [`follow`](Self::follow) invalidates it when it changes. Quotas
-/// apply to policies that [allow them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
+/// All instances apply a change within two seconds, and tables can have millions of entries. A
+/// [`TierLayer`](tower_quota::tier::TierLayer) reads an entry on a caller's first request and caches it;
+/// [`follow`](Self::follow) invalidates it when it changes. Quotas apply to policies that [allow
+/// them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
 ///
-/// A table has its own connections, so that decisions do not wait behind its commands. Clones share the connections.
+/// A table has its own connections, which clones share.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -111,11 +111,9 @@ const TOP_UP: &str = "top-up:";
 /// # When Redis is unavailable
 ///
 /// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas
-/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier. A caller that
-/// the instance has not cached gets the quotas of its tier after at most 300 ms. All instances share the counts. While
-/// instances know different quotas of a caller, the caller gets at most the largest of these quotas.
-///
-/// The [`guide`](crate::guide#contracts-a-quota-for-each-customer) covers ACL users and the command-line interface.
+/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier; a caller that is
+/// not cached gets those after at most 300 ms. While instances know different quotas of a caller, it gets at most the
+/// largest.
 #[derive(Clone)]
 pub struct Contracts {
     table: Arc<Table>,
@@ -133,7 +131,7 @@ struct Table {
 impl Contracts {
     /// Creates a table with this name on the servers of a store.
     ///
-    /// Uses the same store settings as [`RedisRules::new`](crate::RedisRules::new).
+    /// Uses the store settings listed at [`RedisRules::new`](crate::RedisRules::new).
     ///
     /// # Errors
     ///
@@ -156,8 +154,7 @@ impl Contracts {
         })
     }
 
-    /// Sets the author of changes: a person or a program, in at most 256 bytes without control characters. Default:
-    /// empty.
+    /// Sets the author of changes: at most 256 bytes without control characters. Default: empty.
     #[must_use]
     pub fn with_author(mut self, author: impl Into<String>) -> Self {
         self.author = author.into();
@@ -179,7 +176,7 @@ impl Contracts {
     /// # Errors
     ///
     /// Returns an error if Redis does not answer within 300 ms, or [`FleetErrorKind::Malformed`] if another program has
-    /// written the entry. In this case, [`remove`](Self::remove) the entry and set it again.
+    /// written the entry: [`remove`](Self::remove) it and set it again.
     pub async fn get<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<Contract>, FleetError> {
         let key = self.key(self.digest(caller));
         let mut read = cmd("HGETALL");
@@ -208,12 +205,10 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Malformed`] if the author, the reason or a policy name is too long, and
-    /// [`FleetErrorKind::Invalid`] if the quotas contain [top-ups](CallerQuotas::top_up) (use [`top_up`](Self::top_up))
-    /// or end after the year 9999.
+    /// Returns [`FleetErrorKind::Malformed`] if a text is too long, and [`FleetErrorKind::Invalid`] if the quotas
+    /// contain [top-ups](CallerQuotas::top_up) or end after the year 9999.
     ///
-    /// If Redis does not answer, the contract may have been written, but instances that have cached the caller may
-    /// apply it only after their [time to live](tower_quota::tier::TierLayerBuilder::time_to_live). Set it again.
+    /// If Redis does not answer, the contract may have been written without invalidating caches. Set it again.
     pub async fn set<K: ToPartitionKey + ?Sized>(&self, caller: &K, contract: &Contract) -> Result<(), FleetError> {
         let contract = contract.signed(&self.author, now())?;
         self.write(caller, CONTRACT, &contract, false).await.map(drop)
@@ -223,9 +218,8 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no ID or no units, has expired, or expires after the year
-    /// 9999, or if the caller has 100 top-ups. Returns [`FleetErrorKind::Malformed`] if the ID, policy, author or
-    /// reason is too long.
+    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no ID or no units, has expired or expires after the year
+    /// 9999, or if the caller has 100 top-ups, and [`FleetErrorKind::Malformed`] if a text is too long.
     ///
     /// If Redis does not answer, the top-up may have been granted: repeat the call with the same ID.
     pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
@@ -247,11 +241,8 @@ impl Contracts {
         Ok(removed > 0)
     }
 
-    /// Invalidates the entries of changed callers in a tier cache, about once per second, forever. Spawn one task per
-    /// cache.
-    ///
-    /// While Redis is unavailable, the cache stays as it is. If changes may have been missed, the whole cache is
-    /// cleared.
+    /// Invalidates the entries of changed callers in a tier cache, about once per second, forever: spawn one task per
+    /// cache. Clears the whole cache if changes may have been missed.
     pub async fn follow(&self, cache: &TierCache) {
         let mut position = None;
         loop {

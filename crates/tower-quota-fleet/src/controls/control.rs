@@ -6,9 +6,6 @@ use tower_quota::Access;
 
 /// A change of a fleet's kill switch or access list, for [`RulesPublisher::control`](crate::RulesPublisher::control).
 ///
-/// A control requires no published rules, works on a Redis that has lost all data, and never conflicts with a
-/// publication.
-///
 /// ```
 /// use std::time::Duration;
 /// use tower_quota_fleet::Control;
@@ -93,8 +90,7 @@ impl Control {
         self
     }
 
-    /// Applies the switch order until the next one. Use this only for maintenance, because limits are not enabled
-    /// automatically.
+    /// Applies the order or entry until the next one.
     pub fn without_end(mut self) -> Self {
         self.lasts = None;
         self

@@ -69,8 +69,6 @@ impl AccessEntry {
     }
 
     /// Sets the time at which the entry expires, in seconds since the Unix epoch, by the clock of each instance.
-    ///
-    /// Instances whose [`RulesFollower`](crate::RulesFollower) is dropped earlier keep the entry.
     #[must_use]
     pub fn with_expiry(mut self, until: u64) -> Self {
         self.0.until = Some(until);

@@ -28,8 +28,7 @@ pub struct Rollout {
 impl Rollout {
     /// Applies `rules` to `percent` percent of the callers, from 0 to 100.
     ///
-    /// Every instance selects the same callers, as [`RulesHandle::roll_out`](tower_quota::RulesHandle::roll_out) does.
-    /// Increasing the percentage keeps the callers already selected.
+    /// Every instance selects the same callers. Increasing the percentage keeps those already selected.
     pub fn new(percent: u8, rules: Rules) -> Self {
         Self {
             percent,
@@ -38,8 +37,8 @@ impl Rollout {
         }
     }
 
-    /// Also applies the rules to these callers, by the digests of their main keys. With 0 percent, only these callers
-    /// get the rules, for example your own accounts in a test.
+    /// Also applies the rules to these callers, by the digests of their main keys. With 0 percent, they are the only
+    /// ones.
     #[must_use]
     pub fn with_partitions(mut self, partitions: impl IntoIterator<Item = PartitionId>) -> Self {
         self.partitions = partitions.into_iter().collect();

@@ -37,16 +37,14 @@ impl RulesFollower {
 impl RulesFollowerBuilder {
     /// Sets the layer's access list, to which the follower adds the entries of the fleet. Default: none.
     ///
-    /// Without an access list, the entries of the fleet have no effect, and the follower logs a warning.
+    /// Without one, the entries of the fleet have no effect, and the follower logs a warning.
     ///
-    /// Followers of several layers can share a list, which then contains the entries of all their sources, and each
-    /// layer checks all of them. The most specific network wins. If sources disagree about the same network or key,
-    /// [`Block`](tower_quota::Access::Block) takes precedence over [`Allow`](tower_quota::Access::Allow), and `Allow`
-    /// over [`Limit`](tower_quota::Access::Limit).
+    /// Followers of several layers can share a list, which then contains the entries of all sources. The most specific
+    /// network wins. For the same network or key, [`Block`](tower_quota::Access::Block) takes precedence over
+    /// [`Allow`](tower_quota::Access::Allow), and `Allow` over [`Limit`](tower_quota::Access::Limit).
     ///
-    /// When a follower is dropped, its entries stay until another follower of the same rule set or scope reads a
-    /// document, so that blocked clients are not admitted while a follower is replaced. See
-    /// [`AccessOverlay::leave`](tower_quota::updates::AccessOverlay::leave).
+    /// When a follower is dropped, its entries [stay](tower_quota::updates::AccessOverlay::leave) until another one reads its
+    /// own, so that blocked clients are not admitted in between.
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self
@@ -54,7 +52,7 @@ impl RulesFollowerBuilder {
 
     /// Sets the name of this instance in reports, such as the host name: up to 64 printable ASCII characters.
     ///
-    /// A random number is appended, so names need not be unique. Default: only the number.
+    /// A random number is appended, and is the default.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.instance = name.into();
         self

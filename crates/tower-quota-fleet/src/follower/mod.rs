@@ -18,13 +18,13 @@ use super::{controls::Controls, document::RulesDocument};
 
 /// Keeps the rules, kill switch and access list of a layer up to date with a [`RulesSource`](super::RulesSource).
 ///
-/// Use this if many instances share rules that change at run time. Background tasks poll the source about once per
-/// second, and requests never wait for them. Instances apply a change within two seconds of each other, provided that
-/// the source answers each call within 300 ms. The tasks stop when the last clone of the follower is dropped.
+/// Background tasks poll the source about once per second, and requests never wait for them. Instances apply a change
+/// within two seconds of each other, if the source answers each call within 300 ms. The tasks stop when the last clone
+/// is dropped.
 ///
-/// Until the first version is read, the rules of the program apply; [`wait_for_rules`](Self::wait_for_rules) waits for
-/// the first version. While the source is unavailable, contains no rules, or contains a document that is
-/// [rejected](FollowerStatus::rejected), the last valid rules remain in effect.
+/// Until the first version is read ([`wait_for_rules`](Self::wait_for_rules)), the rules of the program apply. While
+/// the source is unavailable, empty, or contains a [rejected](FollowerStatus::rejected) document, the last valid rules
+/// remain in effect.
 ///
 /// ```
 /// use std::{env, fs, process, time::Duration};
@@ -54,25 +54,21 @@ use super::{controls::Controls, document::RulesDocument};
 ///
 /// # Precedence
 ///
-/// The switch of the fleet is the last order of a [`Control`](super::Control), or that of the document in a file. Each
-/// instance ends orders by its own clock, so limits do not stay off if Redis is unavailable or has lost the order.
-/// Switch and access list apply even if the layer cannot apply the rules.
+/// The switch of the fleet is the last order of a [`Control`](super::Control), until it expires by the clock of each
+/// instance, or that of the document in a file. Switch and access list apply even if the layer cannot apply the rules.
 ///
-/// A program can override the fleet's rules and switch through its [`RulesHandle`](tower_quota::RulesHandle) until
-/// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). The program's own entries in an
-/// [`AccessList`](tower_quota::AccessList) take precedence over the fleet's entries.
+/// A program can override rules and switch through its [`RulesHandle`](tower_quota::RulesHandle), until
+/// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). Its own entries in an
+/// [`AccessList`](tower_quota::AccessList) take precedence over the fleet's.
 ///
 /// # Loss of data
 ///
-/// A version with a smaller number than before is applied like any other, because a failover can lose a publication.
+/// A version with a smaller number is applied like any other, because a failover can lose a publication. If the source
+/// loses data, [`FollowerStatus::lost`] lists what was lost, and the newest order and access list remain in effect
+/// until something newer is published.
 ///
-/// If the source loses data or returns to an older state, [`FollowerStatus::lost`] lists what was lost. The newest
-/// order of the switch and the unexpired entries of the newest access lists remain in effect until something newer is
-/// published.
-///
-/// After the last clone is dropped, the rules stay as they are. The fleet's access list entries also stay, even beyond
-/// their [expiry](super::AccessEntry::with_expiry), until a follower of the same rule set or limiter has read its own
-/// entries.
+/// After the last clone is dropped, the rules stay, limits that the fleet switched off are enabled, and access list
+/// entries stay until a follower of the same rule set or limiter has read its own.
 #[derive(Clone)]
 pub struct RulesFollower(Arc<Following>);
 
@@ -97,8 +93,7 @@ impl RulesFollower {
     /// Returns the newest document whose rules this instance has applied, or `None` if it has used only the rules of
     /// its program.
     ///
-    /// After a restored backup, this is the document that Redis lost. Instances never publish it. Instead, an operator
-    /// fetches it from an instance, checks its version, author and time, and publishes it with
+    /// After a restored backup, this is the document that Redis lost. Check it and publish it with
     /// [`Publication::restore`](super::Publication::restore).
     pub fn document(&self) -> Option<RulesDocument> {
         self.0.shared.document()
@@ -106,7 +101,7 @@ impl RulesFollower {
 
     /// Waits until the first version is applied.
     ///
-    /// Waits forever if no version is applied, so use a timeout.
+    /// Waits forever if there is none, so use a timeout.
     pub async fn wait_for_rules(&self) {
         let mut status = self.0.status.clone();
         if status.wait_for(|status| status.version.is_some()).await.is_err() {

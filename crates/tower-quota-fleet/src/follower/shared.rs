@@ -1,6 +1,9 @@
 //! The state shared by the tasks of a follower.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    mem::take,
+    sync::{Arc, Mutex},
+};
 
 use tokio::sync::watch;
 
@@ -329,6 +332,11 @@ impl Shared {
     pub(super) fn published(&self, version: Option<RulesVersion>, only_rises: bool) {
         let mut held = lock(&self.held);
         held.only_rises = only_rises;
+        // Controls replace the switch and the list of earlier documents.
+        if only_rises && (held.listed.take().is_some() | take(&mut held.is_off)) {
+            self.list_access(&mut held);
+            self.obey_switch(&mut held);
+        }
         held.found.get_or_insert_default().rules = match version {
             Some(version) if !only_rises => Some(version.number().max(held.newest)),
             version => version.map(RulesVersion::number),

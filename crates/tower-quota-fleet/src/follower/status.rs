@@ -28,7 +28,7 @@ pub struct Lost {
 impl FollowerStatus {
     /// Returns the version of the rules that were applied last, or `None` for the rules of the program.
     ///
-    /// The kill switch and the access list may come from a version that is [rejected](Self::rejected).
+    /// In a file, switch and access list may come from a [rejected](Self::rejected) version.
     pub fn version(&self) -> Option<RulesVersion> {
         self.version
     }
@@ -40,7 +40,7 @@ impl FollowerStatus {
         Some((*version, error))
     }
 
-    /// Returns why the last poll of the source failed. Until a poll succeeds, the rules may be outdated.
+    /// Returns why the last poll of the source failed, if it did.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -60,8 +60,7 @@ impl FollowerStatus {
         self.access
     }
 
-    /// Returns why the last read of the kill switch or of the access list that applies without rules failed. The last
-    /// known switch and list remain in effect.
+    /// Returns why the switch or the access list could not be read. The last known ones remain in effect.
     pub fn controls_failure(&self) -> Option<&str> {
         self.controls_failure.as_deref()
     }
@@ -73,9 +72,8 @@ impl FollowerStatus {
 
     /// Returns what the source has lost, or has only in an older version.
     ///
-    /// Possible causes are a `FLUSHALL`, a restart without persistence, a failover, or a restored backup. The rules
-    /// remain in effect, unless the source has older ones, which replace them. The newest switch order and the newest
-    /// access list remain in effect until they expire or newer ones are set.
+    /// Possible causes are a `FLUSHALL`, a restart without persistence, a failover, or a restored backup. See
+    /// [`RulesFollower`](super::RulesFollower#loss-of-data).
     pub fn lost(&self) -> &[Lost] {
         &self.lost
     }

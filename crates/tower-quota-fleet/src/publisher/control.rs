@@ -28,7 +28,7 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Unavailable`] if Redis does not answer. An unreadable access list is not an error: see
+    /// Returns [`FleetErrorKind::Unavailable`] if Redis does not answer. For an unreadable list, see
     /// [`access_problem`](Controls::access_problem).
     pub async fn controls(&self) -> Result<Controls, FleetError> {
         Ok(self.read_controls().await?.controls)
@@ -36,14 +36,13 @@ impl RulesPublisher {
 
     /// Changes the kill switch or the access list of all instances, and returns both.
     ///
-    /// Concurrent changes by other publishers are kept: the change is retried on the result of these changes.
+    /// Concurrent changes by other publishers are kept.
     ///
     /// # Errors
     ///
-    /// Returns an error if Redis does not answer or its ACL forbids the change, if the new entry is invalid, if no
-    /// entry exists to remove, or if the access list cannot be read ([`FleetErrorKind::UnreadableAccess`]). The kill
-    /// switch can be changed even if its last order cannot be read. After [`FleetErrorKind::Unavailable`], the change
-    /// may have taken effect.
+    /// Returns an error if Redis does not answer or forbids the change, the new entry is invalid, there is no entry to
+    /// remove, or the access list cannot be read ([`FleetErrorKind::UnreadableAccess`]). After
+    /// [`FleetErrorKind::Unavailable`], the change may have taken effect.
     pub async fn control(&self, control: Control) -> Result<Controls, FleetError> {
         check_text("author", &self.author)?;
         check_text("reason", &control.reason)?;

@@ -39,7 +39,6 @@ const SENDS: usize = 2;
 /// Publishes rules for all instances of a service.
 ///
 /// Use a publisher in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`.
-/// Instances only read rules; see [`RedisRules`].
 ///
 /// ```no_run
 /// use tower_quota::{QuotaPolicy, RedisStore, Rules};
@@ -63,29 +62,26 @@ const SENDS: usize = 2;
 ///
 /// # Publications
 ///
-/// Each publication validates the whole document, except for what depends on a layer, and creates a new version of it.
-/// The document is written atomically, provided that the version on which it is based is still current, by number *and*
-/// digest. Otherwise, publishing fails with [`Conflict`](FleetErrorKind::Conflict). Publications without changes are
-/// not written. The documents of the last 16 versions are kept.
+/// Each publication validates the whole document and creates a new version of it, atomically, if the version on which
+/// it is based is still current. Otherwise, it fails with [`Conflict`](FleetErrorKind::Conflict). The documents of the
+/// last 16 versions are kept.
 ///
-/// Instances follow within two seconds. Until then, some instances enforce the old rules, and others the new rules. A
-/// caller gets at most the larger quota, or the sum of both if [counts reset](tower_quota::updates::RulesDiff).
+/// Instances follow within two seconds. Until then, a caller gets at most the larger quota, or the sum of both if
+/// [counts reset](tower_quota::updates::RulesDiff).
 ///
 /// # Controls
 ///
-/// A [`Control`](super::Control) changes the kill switch or the access list, which have their own keys. A control
-/// requires no published rules, works on a Redis that has lost all data, and never conflicts with a publication.
+/// A [`Control`](super::Control) requires no published rules, works on a Redis that has lost all data, and never
+/// conflicts with a publication.
 ///
 /// # Errors
 ///
-/// Calls wait up to 5 s for each reply of the server. A publication without a reply is sent once more, which is safe
-/// because it takes effect at most once.
+/// Calls wait up to 5 s for each reply. A publication without a reply is sent once more, and takes effect at most once.
 ///
 /// # Permissions
 ///
-/// A publisher needs its own ACL user. Use another user for operators who may only turn the switch and block clients.
-/// The [`guide`](crate::guide) lists the permissions of both. The users of the stores and of the instances cannot
-/// change rules, and neither can requests.
+/// Publishers, and operators who may only turn the switch and block clients, need their own ACL users: see the
+/// [`guide`](crate::guide).
 #[derive(Clone, Debug)]
 pub struct RulesPublisher {
     rules: RedisRules,
@@ -102,8 +98,7 @@ struct Current {
 impl RulesPublisher {
     /// Creates a publisher of a rule set.
     ///
-    /// Each version records `author`, such as a person or a deployment: at most
-    /// [`MAX_AUTHOR`](RulesDocument::MAX_AUTHOR) bytes.
+    /// Each version records `author`: at most [`MAX_AUTHOR`](RulesDocument::MAX_AUTHOR) bytes.
     pub fn new(rules: RedisRules, author: impl Into<String>) -> Self {
         let author = author.into();
         Self { rules, author }
@@ -129,8 +124,6 @@ impl RulesPublisher {
 
     /// Returns the last changes of rules, kill switch and access list, newest first: at most 1,024.
     ///
-    /// Unreadable changes are omitted.
-    ///
     /// # Errors
     ///
     /// Returns an error if Redis does not answer.
@@ -143,8 +136,8 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// Returns an error if Redis does not answer, the published document cannot be read, or the new document would be
-    /// invalid. A reset of counts is not an error before [`commit`](Self::commit).
+    /// Returns an error if Redis does not answer, the published document cannot be read, or the new document is
+    /// invalid.
     pub async fn propose(&self, publication: Publication) -> Result<Proposal, FleetError> {
         check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
@@ -211,10 +204,10 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Conflict`] if another version is current now, [`FleetErrorKind::CountsReset`] if the
-    /// counts of a policy would reset and the publication does not [allow this](Publication::allow_count_reset), and
-    /// another error if Redis does not answer or its ACL forbids the change. Nothing is published in these cases,
-    /// except possibly after [`FleetErrorKind::Unavailable`].
+    /// Returns [`FleetErrorKind::Conflict`] if another version is current now, [`FleetErrorKind::CountsReset`] if
+    /// counts would reset and the publication does not [allow this](Publication::allow_count_reset), and another error
+    /// if Redis does not answer or forbids the change. Only after [`FleetErrorKind::Unavailable`] may the publication
+    /// have taken effect.
     pub async fn commit(&self, proposal: &Proposal) -> Result<Published, FleetError> {
         if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
             return Ok(before.clone());

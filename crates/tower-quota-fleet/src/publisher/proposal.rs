@@ -9,9 +9,7 @@ use tower_quota::{
 
 /// A change that is ready to publish: the documents before and after it, and its effects on callers.
 ///
-/// Created by [`RulesPublisher::propose`](super::RulesPublisher::propose), and published by
-/// [`RulesPublisher::commit`](super::RulesPublisher::commit) unless another publication comes first. The `Display`
-/// output lists the changes line by line, for confirmation by an operator.
+/// The `Display` output lists the changes line by line, for confirmation by an operator.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     pub(super) head: Vec<u8>,
@@ -80,10 +78,8 @@ impl Proposal {
         self.restarts_counts
     }
 
-    /// Returns `true` if nothing would change: the document equals the current one, and no instance has seen a larger
-    /// number.
-    ///
-    /// After a restored backup, instances have seen a larger number, so publishing an equal document is a change.
+    /// Returns `true` if nothing would change: the rules equal the current ones, and no instance has seen a larger
+    /// number, as after a restored backup.
     pub fn is_empty(&self) -> bool {
         let is_same = |before: &Published| has_same_rules(before.document(), &self.document);
         !self.is_behind && self.before.as_ref().is_some_and(is_same)

@@ -58,12 +58,8 @@ impl Publication {
 
     /// Returns to the rules and the rollout of the newest version that differs from the current one.
     ///
-    /// The [proposal](super::Proposal::restores) names the version. Policies
-    /// whose counts would reset do not block a rollback, because they continue from their earlier counts, unless these
-    /// have expired.
-    ///
-    /// If the current version is itself a rollback, publishing fails with [`FleetErrorKind::AfterRollBack`], because
-    /// the previous version is the version that was just rolled back.
+    /// Policies whose counts would reset do not block a rollback, because they continue from their earlier counts.
+    /// Fails with [`FleetErrorKind::AfterRollBack`] if the current version is itself a rollback.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }
@@ -78,7 +74,7 @@ impl Publication {
     /// Publishes a whole document again, with a new number. Fails with [`FleetErrorKind::Invalid`] if the document
     /// contains a switch or an access list, as those of files can.
     ///
-    /// Use this to restore rules that Redis lost, from a file or from the [document of an
+    /// Use this to restore rules that Redis lost, for example the [document of an
     /// instance](crate::RulesFollower::document).
     pub fn restore(document: RulesDocument) -> Self {
         Self::new(Edit::Restore(document))
@@ -86,8 +82,7 @@ impl Publication {
 
     /// Rolls the rules out to `share` percent of the callers, from 0 to 100. Default: 100.
     ///
-    /// Every instance selects the same callers, and increasing the share keeps those already selected. Ignored except
-    /// for [`rules`](Self::rules).
+    /// See [`Rollout`]. Ignored except for [`rules`](Self::rules).
     pub fn rollout_percent(mut self, share: u8) -> Self {
         if let Edit::Rules { percent, .. } = &mut self.edit {
             *percent = share;
@@ -121,8 +116,8 @@ impl Publication {
 
     /// Overwrites a published document that cannot be read.
     ///
-    /// By default, publishing fails if another program or a newer version of the crate has written the document. The policies cannot be compared. A readable document
-    /// is changed as usual.
+    /// Policies cannot be compared then. Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and
+    /// a [restored document](Self::restore) can overwrite a document. A readable document is changed as usual.
     ///
     /// Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and a [restored
     /// document](Self::restore) can overwrite a document.

@@ -28,8 +28,8 @@ const MOST_INSTANCES: usize = 10_000;
 
 /// A rule set in Redis, which instances follow and publishers write.
 ///
-/// A rule set has its own connection, so that decisions never wait behind a document. The connection is opened on first
-/// use. Clones share the connection.
+/// A rule set has its own connection, opened on first use and shared by clones, so that decisions never wait behind a
+/// document.
 ///
 /// ```
 /// use tower_quota::RedisStore;
@@ -65,8 +65,7 @@ impl RedisRules {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Config`] if the name or a setting of the store is invalid. For a setting, the message
-    /// is that of [`build`](RedisStoreBuilder::build).
+    /// Returns [`FleetErrorKind::Config`] if the name or a setting of the store is invalid.
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(1).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;

@@ -252,6 +252,20 @@ async fn an_order_ends_by_itself_and_the_process_takes_precedence_over_it() {
     assert!(instance.is_on());
 }
 
+#[tokio::test(start_paused = true)]
+async fn controls_that_a_source_gets_replace_the_switch_and_the_list_of_its_documents() {
+    let source = Source::default();
+    let instance = Instance::follow(source.clone());
+    let document = version(3).with_access([block("203.0.113.9")]);
+    source.publish(&document.switched_off(true));
+    poll().await;
+    assert!(!instance.is_on() && instance.access("203.0.113.9") == Access::Block);
+    source.list(7, &[block("192.0.2.1")]);
+    poll().await;
+    assert!(instance.is_on() && instance.access("203.0.113.9") == Access::Limit);
+    assert_eq!(instance.access("192.0.2.1"), Access::Block);
+}
+
 /// Otherwise there would be two switches and two lists, and an operator would have to clear both.
 #[tokio::test(start_paused = true)]
 async fn a_document_with_a_switch_or_a_list_is_rejected_if_its_source_has_controls() {
