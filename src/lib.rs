@@ -80,16 +80,16 @@
 //! # Where to go from here
 //!
 //! - [`guide`]: a page with a program per task.
-//! - [`docs::choosing`]: maps requirements to APIs.
-//! - [`RateLimitLayerBuilder`]: the settings. [`QuotaPolicy`] and [`Algorithm`]: the kinds of limits.
+//! - [`docs::choosing`]: maps requirements to APIs. [`docs::options`]: all settings. [`docs::recipes`]: rules at run
+//!   time, verified tokens, a JSON body, metrics and gRPC.
 //! - [`docs::proxies`]: the client's address behind a proxy, a load balancer or a CDN.
-//! - [`docs::mistakes`]: events about misconfigurations, and their fixes.
+//! - [`docs::troubleshooting`]: a limit that never triggers, or that limits everyone at once.
+//!   [`docs::mistakes`]: events about misconfigurations.
+//! - [`docs::production`]: a checklist, and the settings of Redis. [`docs::outages`]: each fault, and what is not
+//!   promised. [`docs::tuning`]: hot callers, a Redis far away, floods. [`docs::scale`]: servers, and several regions.
+//! - [`docs::alerts`]: how to handle each alert.
 //! - [`docs::moving`]: migration from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: other
 //!   crates.
-//! - [`docs::production`]: Redis and its settings, monitoring, failures, and what is not guaranteed. [`docs::alerts`]:
-//!   how to handle each alert.
-//! - [`docs::regions`]: limits shared by several regions. [`docs::scale`]: servers and memory for a given load.
-//! - [`docs::design`]: the packages, the modules and the life of a request. [`docs::decisions`]: the reasons.
 //! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with their own documentation.
 //! - Packages: `tower-quota-fleet`, one set of rules for all instances, with versions, rollouts and a kill switch;
 //!   `tower-quota-anonymous`, quotas for callers that cannot be identified, with anonymous rate-limited credentials;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | check at startup that limits can be enforced | [`redis`](super::redis) |
 //! | permissions, eviction, memory, passwords, order of layers | [`docs::production`](crate::docs::production) |
-//! | each fault, and what happens | [When something breaks](crate::docs::production#when-something-breaks) |
+//! | each fault, and what happens | [When something breaks](crate::docs::outages#when-something-breaks) |
 //! | metrics and events | [`telemetry`](crate::telemetry), [`docs::mistakes`](crate::docs::mistakes) |
 //! | alerts, and how to handle each | [`docs::alerts`](crate::docs::alerts) |
 //!

@@ -51,7 +51,7 @@
 //! By default, requests pass uncounted. The first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
 //! of 50 ms; after five failures in a row, the circuit opens, and only one request at a time waits, which probes Redis.
 //! Limits apply again within 2 s of Redis' recovery. [When something
-//! breaks](crate::docs::production#when-something-breaks) lists each fault, and which counts survive it. Alternatives:
+//! breaks](crate::docs::outages#when-something-breaks) lists each fault, and which counts survive it. Alternatives:
 //!
 //! - [`FailureMode::Closed`](crate::FailureMode::Closed) rejects with 503 and `Retry-After`. Use it where an uncounted
 //!   request is worse than a failed one, such as logins and payments.
@@ -61,4 +61,4 @@
 //!
 //! Before limits go live, read [Settings of Redis](crate::docs::production#settings-of-redis) for the eviction policy
 //! and the permissions. If the round trip takes 30 ms or more, raise the deadline: see
-//! [`docs::regions`](crate::docs::regions). The example `redis` is a service that listens on a port.
+//! [Redis far away](crate::docs::tuning#redis-far-away). The example `redis` is a service that listens on a port.

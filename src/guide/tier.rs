@@ -65,5 +65,5 @@
 //!   a lookup.
 //! - [`CallerQuotas`](crate::CallerQuotas) from the same lookup give single customers individual quotas.
 //!
-//! [While the source of tiers is slow](crate::docs::production#while-the-source-of-tiers-is-slow) describes the load on
+//! [While the source of tiers is slow](crate::docs::tuning#while-the-source-of-tiers-is-slow) describes the load on
 //! the database and what to monitor. The example `tiers` has tiers without a database.

@@ -417,8 +417,7 @@ impl QuotaPolicy {
     /// [shadow](Self::shadow). Range: 1 to the burst capacity. Default: individual charges. `build()`
     /// rejects all policies but token buckets and fixed windows that count requests.
     ///
-    /// Batch size, latency and failures:
-    /// [Production](crate::docs::production#one-caller-that-is-hotter-than-a-server).
+    /// Batch size, latency and failures: [Tuning](crate::docs::tuning#prefetching).
     #[must_use]
     pub const fn with_prefetch(mut self, units: u64) -> Self {
         self.prefetch = Some(units);

@@ -1,4 +1,4 @@
-//! The figures of `docs/PRODUCTION.md`: what faults cost in real time, measured one after the other. `make outages` runs
+//! The figures of `docs/outages.md`: what faults cost in real time, measured one after the other. `make outages` runs
 //! the program, and `make test` does not, because the figures depend on the machine as much as on the crate.
 //!
 //! Prints one table, and ends with an error if a required bound is not met. `OUTAGES=quiet,distance` measures only

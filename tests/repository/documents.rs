@@ -219,6 +219,61 @@ fn the_design_names_tests_and_files_that_exist() {
     }
 }
 
+/// The name of a page in `docs`, as rustdoc has it, and the anchors of its headings.
+fn pages() -> Vec<(String, BTreeSet<String>)> {
+    let module = read("src/docs.rs");
+    let included = module.split("include_str!(\"../docs/").skip(1);
+    let names = included.map(|rest| rest.split('"').next().unwrap());
+    let is_anchor = |letter: &char| letter.is_alphanumeric() || [' ', '-', '_'].contains(letter);
+    let anchor = |title: &str| -> String { title.to_lowercase().chars().filter(is_anchor).collect() };
+    names
+        .filter(|name| name.ends_with(".md"))
+        .map(|name| {
+            let page = read(&format!("docs/{name}"));
+            let titles = page.lines().filter(|line| line.starts_with('#'));
+            let titles = titles.map(|line| anchor(line.trim_start_matches('#').trim()).replace(' ', "-"));
+            let module = name.trim_end_matches(".md").to_lowercase();
+            (module, titles.collect())
+        })
+        .collect()
+}
+
+/// rustdoc does not check what follows the `#` of a link.
+#[test]
+fn links_to_sections_of_pages_lead_to_headings() {
+    let pages = pages();
+    let folders = ["src", "docs", "crates", "apps", "ops", "examples"].map(files);
+    let more =
+        ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"].map(|name| (name.to_owned(), read(name)));
+    let mut checked = 0;
+    for (path, text) in folders.iter().flatten().chain(&more) {
+        for (start, separator) in [
+            ("crate::docs::", "#"),
+            ("/latest/tower_quota/docs/", "/"),
+            ("](docs/", "#"),
+        ] {
+            for link in text.split(start).skip(1) {
+                let link = link.split([')', '"', '>', '\'', ' ', '\n', '$', '`']).next().unwrap();
+                let (page, section) = link.split_once(separator).unwrap_or((link, ""));
+                let page = page.trim_end_matches(".md").to_lowercase();
+                let section = section.trim_start_matches("index.html").trim_start_matches('#');
+                let found = pages.iter().find(|(name, _)| *name == page);
+                // Pages for contributors are linked by their file.
+                if found.is_none() && start == "](docs/" {
+                    continue;
+                }
+                let (_, sections) = found.unwrap_or_else(|| panic!("{path}: there is no page {page}"));
+                assert!(
+                    section.is_empty() || sections.contains(section),
+                    "{path}: {page}#{section}"
+                );
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 100, "{checked}");
+}
+
 /// The documentation shows it, and has it in the middle of a text, where a blank line would end it.
 #[tokio::test]
 async fn the_chart_of_algorithms_is_the_one_that_the_example_draws() {

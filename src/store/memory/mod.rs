@@ -49,7 +49,7 @@ use crate::{
 /// When the store is full, a new partition *evicts* another one, whose caller then has its full quota again. The store
 /// evicts partitions with a small used share of their quota, so a flood of keys with one request each does not evict a
 /// caller that was rejected and still has more than half of its quota in use. For the exact guarantee, see
-/// [`docs::production`](crate::docs::production#floods-of-new-keys).
+/// [`docs::tuning`](crate::docs::tuning#floods-of-new-keys).
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};

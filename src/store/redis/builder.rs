@@ -268,7 +268,7 @@ impl RedisStoreBuilder {
     /// If the load exceeds the throughput of the server, decisions that would miss the layer's deadline fail with
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded). Calls are not shared in a cluster, with
     /// [`one_slot_per_call`](Self::one_slot_per_call), and for [some
-    /// decisions](crate::docs::production#calls-and-connections).
+    /// decisions](crate::docs::tuning#calls-and-connections).
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;
@@ -280,7 +280,7 @@ impl RedisStoreBuilder {
     ///
     /// Connections are opened in the background, and requests have their own deadline. After a quarter of the timeout,
     /// a second attempt starts in parallel. No effect on [open
-    /// connections](crate::docs::production#calls-and-connections).
+    /// connections](crate::docs::tuning#calls-and-connections).
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;

@@ -71,13 +71,13 @@ use crate::{
 /// earlier charges are refunded, but count until then. Put the policy that rejects most often first.
 ///
 /// Each node has its own circuit breaker, so a node that does not respond affects only the callers in its slots. See
-/// [Redis Cluster](crate::docs::production#redis-cluster) for the exceptions, migrated slots and settings.
+/// [Redis Cluster](crate::docs::outages#redis-cluster) for the exceptions, migrated slots and settings.
 ///
 /// # Sentinel
 ///
 /// For each new connection, the store queries all sentinels and connects to the primary. It subscribes to their
 /// announcements, and follows each failover at once. Redis replicates asynchronously, so a failover loses the latest
-/// charges. See [Sentinel and failovers](crate::docs::production#sentinel-and-failovers).
+/// charges. See [Sentinel and failovers](crate::docs::outages#sentinel-and-failovers).
 ///
 /// # Proxies
 ///
