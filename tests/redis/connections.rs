@@ -285,6 +285,29 @@ fn scripts(server: &RedisServer) -> usize {
     commands(server).get("evalsha").copied().unwrap_or(0)
 }
 
+/// The last command of each connection becomes a script call.
+#[tokio::test]
+async fn decisions_use_the_open_connections_in_turn() {
+    const COUNT: usize = 4;
+    let server = RedisServer::start();
+    let store = RedisStore::builder(server.url()).connections(COUNT as u32);
+    let store = store.build().unwrap();
+    let used = || {
+        let clients = server.command(&["CLIENT", "LIST"]);
+        clients.lines().filter(|client| client.contains("cmd=evalsha")).count()
+    };
+    // The connections are opened meanwhile.
+    for _ in 0..100 {
+        for _ in 0..100 {
+            let _ = store.acquire(plan(&["alice"])).await.unwrap();
+        }
+        if used() == COUNT {
+            return;
+        }
+    }
+    panic!("{} of {COUNT} connections are used", used());
+}
+
 /// L13, L22, L24: all windows of a caller are one value under one key, and a decision is one call of the script, with
 /// the script itself where the server does not know it. A request sends nothing else.
 #[tokio::test]

@@ -36,13 +36,27 @@ pub(super) struct PoolState {
     /// `None` before the first use, because opening connections needs a runtime. Reset to `None` if a runtime ends
     /// during connection attempts.
     pool: Mutex<Option<bb8::Pool<Manager>>>,
-    opened: Mutex<Vec<Weak<Health>>>,
+    opened: Mutex<Opened>,
     pub(super) is_refilling: AtomicBool,
     pub(super) refill: Mutex<Option<AbortHandle>>,
     /// The task that listens to the sentinels, which ends with its runtime.
     pub(super) listening: Mutex<Option<AbortHandle>>,
     /// The connection for calls that must be executed in order.
     ordered: Mutex<Option<SharedConnection>>,
+}
+
+#[derive(Default)]
+struct Opened {
+    connections: Vec<OpenedConnection>,
+    /// Counts the decisions, to use the connections in rotation.
+    turn: usize,
+}
+
+struct OpenedConnection {
+    /// Also known while calls are in flight on a connection that the pool has discarded.
+    health: Weak<Health>,
+    /// Known while the pool has the connection.
+    pooled: Weak<SharedConnection>,
 }
 
 #[derive(Clone)]
@@ -93,10 +107,14 @@ impl Pool {
         Self(state)
     }
 
-    /// Returns a clone of a pooled connection, and returns the connection to the pool immediately.
+    /// Returns a clone of a pooled connection. The pool itself, which opens and replaces connections, is needed only if
+    /// the next connection is not usable.
     pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
         match lane {
-            Lane::Any => self.0.get().await,
+            Lane::Any => match self.0.next_usable() {
+                Some(connection) => Ok(connection),
+                None => Box::pin(self.0.get()).await,
+            },
             Lane::Ordered => Box::pin(self.0.get_ordered()).await,
         }
     }
@@ -122,10 +140,8 @@ impl Pool {
 
     pub(crate) fn wires(&self) -> Vec<Arc<Wire>> {
         let opened = self.0.opened.lock();
-        opened
-            .iter()
-            .filter_map(|health| health.upgrade()?.wire.clone())
-            .collect()
+        let healths = opened.connections.iter().map(|connection| &connection.health);
+        healths.filter_map(|health| health.upgrade()?.wire.clone()).collect()
     }
 }
 
@@ -195,6 +211,16 @@ impl PoolState {
         Ok(ordered.clone())
     }
 
+    fn next_usable(&self) -> Option<SharedConnection> {
+        let mut opened = self.opened.lock();
+        let next = opened.turn.checked_rem(opened.connections.len())?;
+        opened.turn = opened.turn.wrapping_add(1);
+        let connection = opened.connections[next].pooled.upgrade()?;
+        drop(opened);
+        (!connection.is_broken()).then(|| SharedConnection::clone(&connection))
+    }
+
+    /// Takes a connection out of the pool, which discards broken ones, and returns it to the pool immediately.
     pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
         let (pool, failures) = (self.pool(), &self.manager.failures);
         let mut failed = pin!(failures.next.notified());
@@ -202,7 +228,7 @@ impl PoolState {
         poll_fn(|cx| {
             if let Poll::Ready(result) = connection.as_mut().poll(cx) {
                 return Poll::Ready(match result {
-                    Ok(connection) => Ok(connection.clone()),
+                    Ok(connection) => Ok(SharedConnection::clone(&connection)),
                     Err(RunError::User(error)) => Err(connection_error(error)),
                     Err(RunError::TimedOut) => Err(failures.last()),
                 });
@@ -234,20 +260,24 @@ impl PoolState {
         self.get().await.map_err(|error| cause(&error))
     }
 
-    fn opened(&self, connection: &SharedConnection) {
-        self.usable().push(connection.downgrade());
+    fn opened(&self, connection: &Arc<SharedConnection>) {
+        self.usable().connections.push(OpenedConnection {
+            health: connection.downgrade(),
+            pooled: Arc::downgrade(connection),
+        });
         // Otherwise, a broken connection would stay open until the next ordered call.
         let broken = self.ordered.lock().take_if(|ordered| ordered.is_broken());
         drop(broken);
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.usable().len() >= self.count as usize
+        self.usable().connections.len() >= self.count as usize
     }
 
-    fn usable(&self) -> MutexGuard<'_, Vec<Weak<Health>>> {
+    fn usable(&self) -> MutexGuard<'_, Opened> {
         let mut opened = self.opened.lock();
-        opened.retain(|health| health.upgrade().is_some_and(|health| !health.is_broken()));
+        let is_usable = |health: &Weak<Health>| health.upgrade().is_some_and(|health| !health.is_broken());
+        opened.connections.retain(|connection| is_usable(&connection.health));
         opened
     }
 }
@@ -295,15 +325,16 @@ impl Manager {
 }
 
 impl ManageConnection for Manager {
-    type Connection = SharedConnection;
+    type Connection = Arc<SharedConnection>;
     type Error = RedisError;
 
-    async fn connect(&self) -> Result<SharedConnection, RedisError> {
+    async fn connect(&self) -> Result<Arc<SharedConnection>, RedisError> {
         let attempt = Attempt(Some(&self.state));
         let opened = self.open().await;
         attempt.ended();
         match opened {
             Ok(connection) => {
+                let connection = Arc::new(connection);
                 if let Some(state) = self.state.upgrade() {
                     state.opened(&connection);
                     state.hear_switches();
@@ -321,14 +352,14 @@ impl ManageConnection for Manager {
     }
 
     /// Makes no round trip, because connections detect when they end.
-    async fn is_valid(&self, connection: &mut SharedConnection) -> Result<(), RedisError> {
+    async fn is_valid(&self, connection: &mut Arc<SharedConnection>) -> Result<(), RedisError> {
         if connection.is_broken() {
             return Err((ErrorKind::Io, "connection is broken").into());
         }
         Ok(())
     }
 
-    fn has_broken(&self, connection: &mut SharedConnection) -> bool {
+    fn has_broken(&self, connection: &mut Arc<SharedConnection>) -> bool {
         connection.is_broken()
     }
 }
