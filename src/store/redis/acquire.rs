@@ -11,46 +11,63 @@ use super::{
     keyspace::{Key, Keys},
     net::{Lane, PROCESS_TIME, Route},
     script::{self, Call, SentOn},
-    shared_calls::shared_answer,
+    shared_calls::{RunningDecision, shared_answer},
 };
 use crate::{
     decision::{MeasuredCharge, Measurement, PartNumbers, Plan, Settlement},
     error::StoreError,
     lease::LeaseId,
+    store::StoreFuture,
 };
 
 impl Engine {
-    /// The future of a separate call is boxed, because it takes about a thousand bytes, many more than a decision that
-    /// waits for a shared call needs.
-    pub(super) async fn acquire(self: Arc<Self>, plan: Plan) -> Result<Measurement, StoreError> {
-        PROCESS_TIME.keep();
-        if self.server.order.is_before(&plan) {
-            return self.acquire_unshared(plan).await;
+    /// The future of a separate call takes many more bytes than that of a decision that waits for a shared call, so
+    /// each has its own box.
+    pub(super) fn acquire(self: Arc<Self>, plan: Plan) -> StoreFuture<Measurement> {
+        let running = self.shared_calls.begin();
+        match running.may_share() {
+            true => StoreFuture::boxed(self.acquire_shared(plan, running)),
+            false => StoreFuture::boxed(async move {
+                PROCESS_TIME.keep();
+                let _running = running;
+                self.acquire_unshared(plan).await
+            }),
         }
-        let (_running, queued) = self.shared_calls.queue(&self.server, plan);
+    }
+
+    async fn acquire_shared(self: Arc<Self>, plan: Plan, _running: RunningDecision) -> Result<Measurement, StoreError> {
+        PROCESS_TIME.keep();
+        let queued = match self.server.order.is_before(&plan) {
+            true => Err(plan),
+            false => self.shared_calls.queue(&self.server, plan),
+        };
         match queued {
             Ok(answered) => shared_answer(answered.await),
-            Err(plan) => self.acquire_unshared(plan).await,
+            Err(plan) => Box::pin(self.acquire_unshared(plan)).await,
         }
     }
 
     pub(super) async fn acquire_unshared(&self, plan: Plan) -> Result<Measurement, StoreError> {
-        Box::pin(self.acquire_by_group(plan)).await
+        let lease = plan.takes_slots().then(LeaseId::unique);
+        if plan.only_part().is_none() {
+            let groups = self.server.topology.groups(&self.server.keyspace, &plan);
+            if groups.len() > 1 {
+                return Box::pin(self.acquire_by_group(plan, groups, lease)).await;
+            }
+        }
+        self.acquire_in_one_call(plan, lease).await
     }
 
-    async fn acquire_by_group(&self, plan: Plan) -> Result<Measurement, StoreError> {
-        let lease = plan.takes_slots().then(LeaseId::unique);
-        if plan.only_part().is_some() {
-            return self.acquire_in_one_call(plan, lease).await;
+    async fn acquire_by_group(
+        &self,
+        plan: Plan,
+        groups: impl IntoIterator<Item = PartNumbers>,
+        lease: Option<LeaseId>,
+    ) -> Result<Measurement, StoreError> {
+        match plan.is_charged() {
+            true => self.acquire_group_by_group(&plan, groups, lease).await,
+            false => self.read_groups(&plan, groups).await,
         }
-        let groups = self.server.topology.groups(&self.server.keyspace, &plan);
-        if groups.len() == 1 {
-            return self.acquire_in_one_call(plan, lease).await;
-        }
-        if !plan.is_charged() {
-            return Box::pin(self.read_groups(&plan, groups)).await;
-        }
-        Box::pin(self.acquire_group_by_group(&plan, groups, lease)).await
     }
 
     /// Calls all groups concurrently, because the plan has no charges to refund.

@@ -131,7 +131,7 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
-        StoreFuture::boxed(Arc::clone(&self.0).acquire(plan))
+        Arc::clone(&self.0).acquire(plan)
     }
 
     fn settle(&self, settlement: Settlement) -> StoreFuture<()> {

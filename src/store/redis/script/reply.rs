@@ -87,14 +87,18 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
 
 /// Decodes the measurement of a plan. An invalid reply is an error, never a panic.
 pub(crate) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
-    reply.numbers(width(&plan))?.measure(plan, lease)
+    let width = width(&plan);
+    reply.numbers(width)?.measure(plan, width, lease)
 }
 
 /// Decodes the measurements of the plans of one call.
 pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Measurement, StoreError>> {
     let mut numbers = reply.numbers(plans.iter().map(width).sum());
     plans.into_iter().map(move |plan| match &mut numbers {
-        Ok(numbers) => numbers.measure(plan, None),
+        Ok(numbers) => {
+            let width = width(&plan);
+            numbers.measure(plan, width, None)
+        }
         Err(error) => Err(error.clone()),
     })
 }
@@ -145,9 +149,9 @@ struct Numbers<'a> {
 }
 
 impl Numbers<'_> {
-    fn measure(&mut self, plan: Plan, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
+    fn measure(&mut self, plan: Plan, width: usize, lease: Option<LeaseId>) -> Result<Measurement, StoreError> {
         // An error about one plan must not shift the numbers of the next one.
-        let (own, rest) = self.rest.split_at_checked(width(&plan)).ok_or_else(unreadable)?;
+        let (own, rest) = self.rest.split_at_checked(width).ok_or_else(unreadable)?;
         let changed = own.iter().filter(|number| is_changed(number)).count();
         let (own_rates, rates) = self
             .rates

@@ -66,11 +66,21 @@ struct Queue {
 }
 
 /// Counts a running decision until dropped.
-pub(super) struct RunningDecision(Arc<AtomicUsize>);
+pub(super) struct RunningDecision {
+    under_way: Arc<AtomicUsize>,
+    is_busy: bool,
+}
+
+impl RunningDecision {
+    /// Returns `false` while few decisions are running.
+    pub(super) fn may_share(&self) -> bool {
+        self.is_busy
+    }
+}
 
 impl Drop for RunningDecision {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -83,27 +93,27 @@ impl SharedCalls {
         }
     }
 
+    pub(super) fn begin(&self) -> RunningDecision {
+        let others = self.under_way.fetch_add(1, Ordering::Relaxed);
+        RunningDecision {
+            under_way: Arc::clone(&self.under_way),
+            is_busy: self.bounds.decisions > 1 && others >= self.bounds.calls,
+        }
+    }
+
     /// Queues a plan for a shared call and returns the receiver of its answer, or returns a plan that needs a separate
     /// call.
-    pub(super) fn queue(
-        &self,
-        server: &Arc<Server>,
-        plan: Plan,
-    ) -> (RunningDecision, Result<oneshot::Receiver<Acquired>, Plan>) {
-        let others = self.under_way.fetch_add(1, Ordering::Relaxed);
-        let running = RunningDecision(Arc::clone(&self.under_way));
-        let is_busy = self.bounds.decisions > 1 && others >= self.bounds.calls;
+    pub(super) fn queue(&self, server: &Arc<Server>, plan: Plan) -> Result<oneshot::Receiver<Acquired>, Plan> {
         // Each call that acquires slots needs its own lease.
         let is_simple = plan.mode() == Mode::Whole && !plan.takes_slots() && Call::has_room_for(&plan);
-        if !is_busy || !is_simple || is_paused(server) {
-            return (running, Err(plan));
+        if !is_simple || is_paused(server) {
+            return Err(plan);
         }
         let (answer, answered) = oneshot::channel();
-        let queued = match self.send(server, plan, answer) {
+        match self.send(server, plan, answer) {
             None => Ok(answered),
             Some(unsent) => Err(unsent),
-        };
-        (running, queued)
+        }
     }
 
     /// Sends a plan to the task, or returns it if there is no runtime for the task.
