@@ -11,14 +11,16 @@
 //!   no HTTP is involved.
 //! - *whole layer*: as in the benchmark `redis`, with default settings; and the same with a separate call for each
 //!   decision.
-//! - One task is compared by the time of all processors, client and server together: by the clock, most of it is waiting.
+//! - One task is compared by the clock, by the time of all processors, client and server together, and by the server's
+//!   script time. `ONE_TASK=1` measures nothing else.
 //! - *two partitions*: three windows of the user, and three of a second key.
 //! - *open load*: three windows; requests are due at fixed moments, whether or not earlier ones are answered, at 80 % of what
 //!   the same side does in this run with 512 tasks right before, and at 60 000 a second (`RATE`). *Undecided* are requests that
 //!   have passed without a decision. The load is also shown as a share of what the side does right after it.
 //!
 //! `SIDE` makes the decisions of one side alone, for a profiler: 0 for the lean script, 1 for the whole layer, 2 for the layer
-//! with a call for each decision. `TIMES` is how many (50 000), `TASKS` by how many tasks (64), `WINDOWS` of how many (3).
+//! with a call for each decision, 3 for the layer with prefetching (with few callers: `USERS=4`). `TIMES` is how many
+//! (50 000), `TASKS` by how many tasks (64), `WINDOWS` of how many (3).
 //! Two runs of different `TIMES` show what one decision costs.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
@@ -28,8 +30,10 @@ mod decisions;
 mod open;
 mod rounds;
 
+use std::time::Duration;
+
 use redis::{Client, Script, aio::MultiplexedConnection, cmd};
-use tower_quota::Outcome;
+use tower_quota::{Limiter, Outcome, QuotaPolicy, RateLimitLayerBuilder};
 
 use self::{
     decisions::{Bench, Decide, POLICIES, StoreAlone, WholeLayer, store, store_without_sharing},
@@ -46,14 +50,21 @@ fn main() {
     let side = rounds::setting("SIDE", usize::MAX);
     if side != usize::MAX {
         one_side(&bench, side);
+        println!("script calls: {}", bench.script_calls());
         println!("requests without a decision: {}", bench.undecided.get());
         return;
     }
     for windows in [1, 3] {
+        if rounds::setting("ONE_TASK", 0) == 1 {
+            one_task(&bench, windows);
+            continue;
+        }
         beside_a_lean_script(&bench, windows);
     }
-    two_partitions(&bench);
-    open_load(&bench);
+    if rounds::setting("ONE_TASK", 0) == 0 {
+        two_partitions(&bench);
+        open_load(&bench);
+    }
     println!("requests without a decision: {}", bench.undecided.get());
 }
 
@@ -64,13 +75,25 @@ fn one_side(bench: &Bench, side: usize) {
     let policies = POLICIES.into_iter().take(windows);
     match side {
         0 => bench.repeat(&LeanScript::new(bench, windows), tasks, each),
-        1 => bench.repeat(&WholeLayer::new(store(&bench.server), policies), tasks, each),
+        1 => bench.repeat(&patient(bench, policies), tasks, each),
+        // A caller whose quota is prefetched.
+        3 => {
+            let policies = ["one", "two", "three"].into_iter().take(windows);
+            let policies = policies.map(|name| QuotaPolicy::per_minute(name, 100_000_000).with_prefetch(1_000));
+            bench.repeat(&patient(bench, policies), tasks, each);
+        }
         _ => bench.repeat(
             &WholeLayer::new(store_without_sharing(&bench.server), policies),
             tasks,
             each,
         ),
     }
+}
+
+/// The layer with a deadline that it also meets in a profiler, which makes the program slow.
+fn patient(bench: &Bench, policies: impl IntoIterator<Item = QuotaPolicy>) -> WholeLayer {
+    let limiter = Limiter::builder(store(&bench.server)).deadline(Duration::from_secs(30));
+    WholeLayer::of(RateLimitLayerBuilder::from(limiter), policies)
 }
 
 fn beside_a_lean_script(bench: &Bench, windows: usize) {
@@ -86,11 +109,28 @@ fn beside_a_lean_script(bench: &Bench, windows: usize) {
         ];
         table(&format!("windows: {windows}, tasks: {tasks}"), "decisions/s", sides);
     }
+    one_task(bench, windows);
+}
+
+/// Decisions one after another: by the clock, and by the time of the processors.
+fn one_task(bench: &Bench, windows: usize) {
+    let lean = LeanScript::new(bench, windows);
+    let layer = WholeLayer::new(store(&bench.server), POLICIES.into_iter().take(windows));
+    let sides = vec![
+        Side::new("lean script", || bench.measure(&lean, 1)),
+        Side::new("whole layer", || bench.measure(&layer, 1)),
+    ];
+    table(&format!("windows: {windows}, tasks: 1"), "decisions/s", sides);
     let sides = vec![
         Side::new("lean script", || bench.measure_processors(&lean, 1)),
         Side::new("whole layer", || bench.measure_processors(&layer, 1)),
     ];
     table(&format!("windows: {windows}, tasks: 1"), "per cpu s", sides);
+    let sides = vec![
+        Side::new("lean script", || bench.measure_script(&lean, 1)),
+        Side::new("whole layer", || bench.measure_script(&layer, 1)),
+    ];
+    table(&format!("windows: {windows}, tasks: 1"), "script us", sides);
 }
 
 fn two_partitions(bench: &Bench) {

@@ -112,6 +112,26 @@ impl Bench {
         decided as f64 / (seconds() - start)
     }
 
+    /// Microseconds of the server's script time per decision.
+    pub fn measure_script(&self, decide: &impl Decide, tasks: usize) -> f64 {
+        assert_eq!(self.server.command(&["CONFIG", "RESETSTAT"]), "OK");
+        self.flush();
+        let (decided, _) = self.runtime.block_on(self.decide(decide, tasks));
+        self.script_stat("usec=") / decided as f64
+    }
+
+    /// The calls of scripts since the start of the server, or since the last measurement of scripts.
+    pub fn script_calls(&self) -> f64 {
+        self.script_stat("calls=")
+    }
+
+    fn script_stat(&self, name: &str) -> f64 {
+        let info = self.server.command(&["INFO", "commandstats"]);
+        let scripts = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:"));
+        let stat = scripts.and_then(|stats| stats.split(',').find_map(|stat| stat.strip_prefix(name)));
+        stat.map_or(0.0, |stat| stat.parse().expect("a number"))
+    }
+
     /// Makes `each` decisions in each task, for a profiler.
     pub fn repeat(&self, decide: &impl Decide, tasks: usize, each: u64) {
         self.flush();
@@ -150,7 +170,7 @@ pub async fn run(decide: &impl Decide, tasks: usize, length: Duration) -> (u64, 
 /// Starts `tasks` tasks, each of which makes at most `most` decisions, or fewer if `is_over` is set earlier. A task
 /// returns its numbers of decisions and of undecided requests.
 fn ask(decide: &impl Decide, tasks: usize, most: u64, is_over: &Arc<AtomicBool>) -> JoinSet<(u64, u64)> {
-    let mut running = JoinSet::new();
+    let (mut running, users) = (JoinSet::new(), rounds::setting("USERS", USERS));
     for seed in 1..=tasks as u64 {
         let (decide, is_over) = (decide.clone(), Arc::clone(is_over));
         running.spawn(async move {
@@ -159,7 +179,7 @@ fn ask(decide: &impl Decide, tasks: usize, most: u64, is_over: &Arc<AtomicBool>)
                 random ^= random << 13;
                 random ^= random >> 7;
                 random ^= random << 17;
-                match decide.decide(random as usize % USERS).await {
+                match decide.decide(random as usize % users).await {
                     Outcome::Allowed => decided += 1,
                     Outcome::FailedOpen => {
                         undecided += 1;
