@@ -11,8 +11,7 @@ use crate::policy::CallerQuotas;
 /// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
 /// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert a `ResolvedTier` yourself if authentication already
 /// knows the tier, for example from the claims of a token. The name is not validated: if the rules have no such tier,
-/// the first tier applies. Clones are cheap. If no layer reads the tiers' names, a `tracing` event reports this once
-/// ([`tier-not-read`](crate::docs::mistakes#tier-not-read)).
+/// the first tier applies. Clones are cheap.
 ///
 /// ```
 /// use http::Request;
