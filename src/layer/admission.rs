@@ -323,20 +323,21 @@ impl Limits {
     /// Not inlined, so that admitted requests run through less code.
     #[inline(never)]
     fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
-        let times = self.view.fields().times(&decision);
+        let fields = self.prepared(selection.set.as_deref());
+        let told = self.view.fields().told(&decision, fields);
         // A violated policy without a wait leaves the decision without a wait.
-        if times.wait().is_none() {
+        if told.wait().is_none() {
             self.log_cost_above_capacity(&decision);
         }
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
         let rejection = Rejection::new(&decision, request, self.scope_name())
             .with_status(status)
-            .with_wait(times.wait())
+            .with_wait(told.wait())
             .showing_keys(self.view.fields().can_show_partition_keys())
             .naming(&violated);
         let mut response = self.responder.respond(&rejection);
-        self.tell(decision, selection.set.as_deref(), times, &mut response);
+        self.tell(decision, fields, &told, &mut response);
         response
     }
 }

@@ -9,10 +9,9 @@ use super::{
 };
 use crate::{
     decision::{Charged, Costs, Decision, Outcome, Settlement},
-    fields::ReportedLimit,
+    fields::Prepared,
     limiter::OpenCharge,
-    policy::MAX_BUCKETS,
-    response::fields::{Times, is_redirect},
+    response::fields::{Told, is_redirect},
     rules::QuotaSet,
 };
 
@@ -61,8 +60,9 @@ impl Limits {
         }
         let charge = charge.filter(|_| !body.is_end_stream());
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
-        let times = self.view.fields().times(&decision);
-        self.tell(decision, admitted.policies.as_deref(), times, &mut response);
+        let fields = self.prepared(admitted.policies.as_deref());
+        let told = self.view.fields().told(&decision, fields);
+        self.tell(decision, fields, &told, &mut response);
         response
     }
 
@@ -77,12 +77,8 @@ impl Limits {
             return self.view.fields().is_none();
         };
         let policies = &set.parts[0].policies;
-        let mut limits = [ReportedLimit::new("", 0, 0); MAX_BUCKETS];
-        for ((limit, policy), (remaining, seconds)) in limits.iter_mut().zip(policies).zip(charged.left(policies)) {
-            *limit = ReportedLimit::new(policy.policy().name(), policy.policy().quota(), remaining).with_reset(seconds);
-        }
-        fields.write(response, &limits[..policies.iter().len()]);
-        true
+        let count = policies.iter().len();
+        fields.takes_numbers(count) && fields.write_numbers(response.headers_mut(), &charged.left(policies)[..count])
     }
 
     /// A rejection by an inner layer is not refunded. Otherwise, a client that exceeds the limit of an inner layer
@@ -119,17 +115,21 @@ impl Limits {
         decision.set_charged(charged);
     }
 
+    /// Returns the fields of these policies.
+    pub(super) fn prepared<'a>(&self, policies: Option<&'a QuotaSet>) -> Option<&'a Prepared> {
+        policies.and_then(|set| set.view(self.view.position).fields.as_deref())
+    }
+
     /// By default, only unusual decisions are inserted: a response without a decision was allowed, or no limit applies
     /// to it.
     pub(super) fn tell<B>(
         &self,
         decision: Decision,
-        policies: Option<&QuotaSet>,
-        times: Times,
+        fields: Option<&Prepared>,
+        told: &Told,
         response: &mut Response<B>,
     ) {
-        let fields = policies.and_then(|set| set.view(self.view.position).fields.as_deref());
-        self.view.fields().tell(&decision, fields, times, response);
+        self.view.fields().tell(&decision, fields, told, response);
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // An inner layer may have rejected a request that this layer allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {

@@ -71,6 +71,14 @@ impl SetView {
         })
     }
 
+    /// Replaces the limits, but not the policies.
+    fn show_limits(&mut self, limits: Option<Prepared>) {
+        self.fields = limits.map(|limits| match &self.fields {
+            Some(fields) => Arc::new(limits.with_policies_of(fields)),
+            None => Arc::new(limits),
+        });
+    }
+
     fn with_own_count(&self) -> Self {
         Self {
             fields: self.fields.as_ref().map(|fields| Arc::new(fields.with_own_count())),
@@ -300,6 +308,12 @@ impl QuotaSet {
             // The fields of a layer cannot represent these policies, so they show the original policies.
             let mut changed = of(policies, &config.without_layers())?;
             changed.views.clone_from(&self.views);
+            for (position, layer) in config.views.iter().enumerate() {
+                if let Some(layer) = layer.upgrade() {
+                    let limits = layer.fields.prepare_limits(changed.policies());
+                    changed.views[position].show_limits(limits);
+                }
+            }
             Ok(changed)
         })
     }
@@ -314,8 +328,10 @@ impl QuotaSet {
         let found = (1..=percent).rev().find_map(|percent| reduced(percent).ok());
         let mut found = found.unwrap_or_else(|| self.with_views(self.views.clone()));
         for (position, layer) in config.views.iter().enumerate() {
-            if layer.upgrade().is_some_and(|layer| layer.fields.shows_usual_policies()) {
+            if let Some(layer) = layer.upgrade().filter(|layer| layer.fields.shows_usual_policies()) {
+                let limits = layer.fields.prepare_limits(found.policies());
                 found.views[position].fields.clone_from(&self.views[position].fields);
+                found.views[position].show_limits(limits);
             }
         }
         found.is_reduced = true;

@@ -10,7 +10,8 @@ use super::{
     draft06::{RateLimitLimit, RateLimitRemaining, RateLimitReset},
     draft07::RateLimit,
     error::FieldError,
-    syntax::{insert, push_integer},
+    syntax::insert,
+    text::Text,
 };
 
 /// The limit closest to exhaustion, as reported by draft-06 and draft-07.
@@ -45,11 +46,15 @@ impl ClosestLimit {
         field.with_remaining(self.remaining.min(MAX_INTEGER))
     }
 
-    /// Returns the existing `text` and the three numbers as values that share one allocation.
-    pub(super) fn to_header_values_behind(self, text: &mut String) -> (Option<HeaderValue>, [HeaderValue; 3]) {
+    pub(super) fn to_header_values(self) -> [HeaderValue; 3] {
+        self.to_header_values_behind(&mut Text::new()).1
+    }
+
+    /// Returns `text`, unless it is empty, and the three numbers as values that share one allocation.
+    pub(super) fn to_header_values_behind(self, text: &mut Text) -> (Option<HeaderValue>, [HeaderValue; 3]) {
         let before = text.len();
         let ends = [self.quota, self.remaining, self.reset].map(|number| {
-            push_integer(text, number);
+            text.push_integer(number);
             text.len()
         });
         let text = Bytes::copy_from_slice(text.as_bytes());
@@ -59,7 +64,8 @@ impl ClosestLimit {
             digits(ends[0], ends[1]),
             digits(ends[1], ends[2]),
         ];
-        (HeaderValue::from_maybe_shared(text.slice(..before)).ok(), values)
+        let text = Some(text.slice(..before)).filter(|text| !text.is_empty());
+        (text.and_then(|text| HeaderValue::from_maybe_shared(text).ok()), values)
     }
 }
 
@@ -78,7 +84,7 @@ pub(super) fn merge_draft06_limit(headers: &mut HeaderMap, own: ClosestLimit, mu
             return;
         };
         if closer.reset != own.reset {
-            (_, values) = closer.to_header_values_behind(&mut String::new());
+            values = closer.to_header_values();
         }
     }
     for (name, value) in names.into_iter().zip(values) {

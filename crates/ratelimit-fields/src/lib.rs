@@ -88,9 +88,9 @@ mod parameters;
 mod prepared;
 pub mod problem_types;
 mod retry_after;
-mod scratch;
 mod seconds;
 mod syntax;
+mod text;
 #[cfg(feature = "headers")]
 mod typed;
 mod unit;
@@ -107,7 +107,7 @@ pub use self::{
     list::List,
     merge::{LayerFields, merge_into},
     named::{LimitItem, PolicyItem},
-    prepared::{LegacyReset, LimitReport, Prepared, PreparedPolicy, ReportedLimit},
+    prepared::{LegacyReset, LimitNumbers, Prepared, PreparedPolicy, Report},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
 };

@@ -9,9 +9,9 @@ use httpdate::HttpDate;
 use super::{
     bounds::MAX_LENGTH,
     error::{FieldError, Problem},
-    scratch,
     seconds::{self, whole_seconds},
     syntax::read,
+    text::Text,
 };
 
 const FIELD: &str = "Retry-After";
@@ -184,10 +184,11 @@ impl RetryAfter {
     pub fn to_header_value(self) -> HeaderValue {
         match self.seconds {
             // `HeaderValue::from` would allocate twice.
-            Some(seconds) => scratch::with_text(|text| {
-                text.push_str(itoa::Buffer::new().format(seconds));
-                HeaderValue::from_str(text).expect("digits are ASCII")
-            }),
+            Some(seconds) => {
+                let mut text = Text::new();
+                text.push_number(seconds);
+                text.to_header_value().expect("digits are ASCII")
+            }
             None => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
         }
     }

@@ -160,11 +160,6 @@ pub(super) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
-/// Appends a number, reduced to [`MAX_INTEGER`].
-pub(super) fn push_integer(field: &mut String, number: u64) {
-    field.push_str(itoa::Buffer::new().format(number.min(MAX_INTEGER)));
-}
-
 /// Collects the Integers of a dictionary. If a key appears twice, the last member is used.
 struct Numbers<const N: usize> {
     keys: [&'static KeyRef; N],

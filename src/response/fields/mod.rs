@@ -1,12 +1,12 @@
 mod prepare;
-mod shown;
+mod told;
 mod write;
 
 use std::{fmt, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 
-pub(crate) use self::write::{Times, is_redirect};
+pub(crate) use self::{told::Told, write::is_redirect};
 pub use crate::fields::LegacyReset;
 use crate::{
     decision::{Allowance, Decision},
@@ -450,23 +450,22 @@ mod tests {
         QuotaPolicy,
         clock::{Clock, Timestamp},
         decision::Plan,
+        fields::Report,
         partition::{PartitionKey, Scope},
         policy::PolicySet,
         store::{Store, memory::MemoryStore},
     };
 
     fn told(decision: &Decision) -> Option<String> {
-        let mut response = Response::new(());
-        let fields = ResponseFields::default();
-        fields.tell(decision, None, fields.times(decision), &mut response);
-        let value = response.headers().get("ratelimit")?;
+        let headers = ResponseFields::default().to_headers(decision);
+        let value = headers.get("ratelimit")?;
         Some(value.to_str().unwrap().to_owned())
     }
 
     fn policies_of(policies: Vec<QuotaPolicy>) -> String {
         let prepared = ResponseFields::default().prepare(&policies).unwrap().unwrap();
         let mut response = Response::new(());
-        prepared.write(&mut response, &[][..]);
+        prepared.write(&mut response, &Report::new(&[]));
         response.headers()["ratelimit-policy"].to_str().unwrap().to_owned()
     }
 

@@ -1,5 +1,6 @@
 use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
+    decision::whole_seconds,
     error::{ConfigError, ConfigErrorKind},
     fields::{Dialect, FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
     policy::{QuotaPolicy, QuotaUnit},
@@ -13,13 +14,12 @@ impl ResponseFields {
     /// Returns `true` if the fields of an admitted request depend only on the remaining units and the effective windows of
     /// its policies.
     pub(crate) fn are_numbers(&self) -> bool {
-        matches!(self.form, Form::Dialect(Dialect::Draft11) | Form::None)
+        (self.can_show_partition_keys() || matches!(self.form, Form::None))
             && self.emit_when == EmitWhen::Always
             && self.rate_cap == RateCap::Double
             && self.jitter.is_zero()
             && self.map_remaining.is_none()
             && self.extra.is_none()
-            && !self.adds_draft06_limit
             && !self.tightest_only
             && !self.without_limits
             && !self.overwrite_upstream
@@ -32,14 +32,12 @@ impl ResponseFields {
         policies: impl IntoIterator<Item = &'a QuotaPolicy>,
     ) -> Result<Option<Prepared>, ConfigError> {
         let Form::Dialect(dialect) = self.form else {
-            return Ok(self.unprepared());
+            return Ok(self.prepare_limits(policies));
         };
-        let has_units = self.can_show_partition_keys();
-        // Dialects without units omit policies with other units, which therefore cannot cause an error.
-        let shown = policies
-            .into_iter()
-            .filter(|policy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests));
-        let items = shown.map(|policy| prepared_policy(policy).map_err(|error| unsayable(policy, &error)));
+        let items = self.shown_policies(policies).map(|policy| {
+            let prepared = prepared_policy(policy).map_err(|error| unsayable(policy, &error));
+            prepared.map(|prepared| self.with_numbers(prepared, policy))
+        });
         let items = items.collect::<Result<Vec<_>, _>>()?;
         let prepared = Prepared::new(dialect, items).map_err(|error| {
             let message = error.to_string();
@@ -48,13 +46,45 @@ impl ResponseFields {
         Ok(Some(self.with_settings(prepared)))
     }
 
-    pub(super) fn unprepared(&self) -> Option<Prepared> {
+    /// Omits `RateLimit-Policy`, so that policies that the dialect cannot express are not errors.
+    pub(crate) fn prepare_limits<'a>(&self, policies: impl IntoIterator<Item = &'a QuotaPolicy>) -> Option<Prepared> {
+        let items = self.shown_policies(policies).filter_map(|policy| {
+            let prepared = named_policy(policy).ok()?;
+            Some(self.with_numbers(prepared, policy))
+        });
         let prepared = match self.form {
-            Form::Dialect(dialect) => Prepared::new(dialect, [] as [PreparedPolicy; 0]).ok()?,
-            Form::Legacy(reset) => Prepared::legacy(reset),
+            Form::Dialect(dialect) => Prepared::limits_only(dialect, items),
+            Form::Legacy(reset) => Prepared::legacy(reset, items),
             Form::None => return None,
         };
         Some(self.with_settings(prepared))
+    }
+
+    /// Dialects without units omit policies with other units, which therefore cannot cause an error.
+    fn shown_policies<'a>(
+        &self,
+        policies: impl IntoIterator<Item = &'a QuotaPolicy>,
+    ) -> impl Iterator<Item = &'a QuotaPolicy> {
+        let has_units = self.can_show_partition_keys();
+        let is_shown =
+            move |policy: &&QuotaPolicy| !policy.is_hidden() && (has_units || policy.unit() == QuotaUnit::Requests);
+        policies.into_iter().filter(is_shown)
+    }
+
+    fn with_numbers(&self, prepared: PreparedPolicy, policy: &QuotaPolicy) -> PreparedPolicy {
+        let limit = match self.shows_capacity_as_limit {
+            true => policy.burst_capacity(),
+            false => policy.quota(),
+        };
+        let reset = policy.usual_window().map_or(0, whole_seconds);
+        let mut prepared = prepared.with_limit(limit).with_reset(reset);
+        if policy.unit().registered().is_none() {
+            prepared = prepared.with_custom_unit();
+        }
+        if policy.shows_partition_key {
+            prepared = prepared.with_partition_key();
+        }
+        prepared
     }
 
     fn with_settings(&self, mut prepared: Prepared) -> Prepared {
@@ -78,14 +108,13 @@ fn prepared_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
     for (name, value) in policy.extensions.iter().filter(|_| unit.is_some()) {
         item = item.with_extension(name, value.clone())?;
     }
-    let mut prepared = PreparedPolicy::from(item);
-    if unit.is_none() {
-        prepared = prepared.with_custom_unit();
-    }
-    if policy.shows_partition_key {
-        prepared = prepared.with_partition_key();
-    }
-    Ok(prepared)
+    Ok(item.into())
+}
+
+/// Without what only `RateLimit-Policy` shows.
+fn named_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
+    let unit = policy.unit().registered().unwrap_or_default();
+    Ok(PolicyItem::new(policy.name(), policy.quota())?.with_unit(unit).into())
 }
 
 fn unsayable(policy: &QuotaPolicy, error: &FieldError) -> ConfigError {

@@ -1,29 +1,14 @@
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
 
-use super::{ResponseFields, shown::Shown};
+use super::{ResponseFields, told::Told};
 use crate::{
     clock::Clock,
-    decision::{Decision, Outcome, retry_seconds, whole_seconds},
-    fields::{EXPOSED, LimitReport, MAX_INTEGER, Prepared, ReportedLimit, RetryAfter},
+    decision::{Decision, Outcome, whole_seconds},
+    fields::{EXPOSED, MAX_INTEGER, Prepared, Report, RetryAfter},
     policy::QuotaPolicy,
-    sync::random,
 };
-
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Times {
-    /// Added to all times, in seconds.
-    jitter: u64,
-    /// The wait of a rejected client: the exact wait, and the seconds for `Retry-After`.
-    wait: Option<(Duration, u64)>,
-}
-
-impl Times {
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait.map(|(wait, _)| wait)
-    }
-}
 
 impl ResponseFields {
     /// Returns the header fields for `decision`, including `Retry-After` for a rejection.
@@ -40,9 +25,13 @@ impl ResponseFields {
                 policies.push(policy);
             }
         }
-        let prepared = self.prepare(policies).ok().flatten();
+        let prepared = match self.prepare(policies.iter().copied()) {
+            Ok(prepared) => prepared,
+            Err(_) => self.prepare_limits(policies),
+        };
         let mut response = Response::new(());
-        self.tell(decision, prepared.as_ref(), self.times(decision), &mut response);
+        let told = self.told(decision, prepared.as_ref());
+        self.tell(decision, prepared.as_ref(), &told, &mut response);
         response.into_parts().0.headers
     }
 
@@ -51,29 +40,32 @@ impl ResponseFields {
         &self,
         decision: &Decision,
         prepared: Option<&Prepared>,
-        times: Times,
+        told: &Told,
         response: &mut Response<B>,
     ) {
         if self.overwrite_upstream {
             remove_all(response.headers_mut());
         }
-        let seconds = times.wait.map(|(_, seconds)| seconds);
-        let wait = self.ask_to_wait(seconds, response.headers_mut());
+        let seconds = told.wait.map(|(_, seconds)| seconds);
+        let retry_after = self.ask_to_wait(seconds, response.headers_mut());
         let is_about_policies = decision.now().is_some() || decision.outcome() == Outcome::Overloaded;
-        if is_about_policies && self.is_due(decision) {
+        if is_about_policies && told.is_due {
             // A client should not delay the request to the new location.
-            let is_quiet = is_redirect(response.status()) && self.is_low(decision);
+            let is_quiet = is_redirect(response.status()) && told.is_low;
+            let shows_limits = !self.without_limits && !is_quiet;
             let report = Report {
-                settings: self,
-                decision,
-                jitter: times.jitter,
-                wait,
-                shows_limits: !self.without_limits && !is_quiet,
+                limits: if shows_limits { &told.limits } else { &[] },
+                retry_after,
+                is_overloaded: decision.outcome() == Outcome::Overloaded && shows_limits,
+                now: decision
+                    .now()
+                    .map(|now| UNIX_EPOCH + Duration::from_micros(now.as_micros())),
+                partition_key: &|policy| Some(decision.partition_of(policy)?.shown_key().to_vec()),
             };
             if let Some(prepared) = prepared {
                 prepared.write(response, &report);
-            } else if let Some(unprepared) = self.unprepared() {
-                // The layer has prepared no fields for these policies.
+            } else if let Some(unprepared) = self.prepare_limits([]) {
+                // No policies apply, but the server is overloaded.
                 unprepared.write(response, &report);
             }
         }
@@ -113,56 +105,6 @@ impl ResponseFields {
         };
         headers.insert(header::RETRY_AFTER, value.to_header_value());
         Some(own)
-    }
-
-    #[inline]
-    pub(crate) fn times(&self, decision: &Decision) -> Times {
-        let jitter = match self.jitter.as_secs() {
-            0 => 0,
-            most => u64::from(random::number()) % (most + 1),
-        };
-        let wait = decision
-            .retry_after()
-            .map(|exact| self.wait_shown(decision, exact, jitter));
-        Times { jitter, wait }
-    }
-
-    fn wait_shown(&self, decision: &Decision, exact: Duration, jitter: u64) -> (Duration, u64) {
-        let told = self.rejection_seconds(decision, exact, jitter);
-        let is_exact = retry_seconds(exact) == told;
-        (if is_exact { exact } else { Duration::from_secs(told) }, told)
-    }
-}
-
-struct Report<'a> {
-    settings: &'a ResponseFields,
-    decision: &'a Decision,
-    jitter: u64,
-    /// The seconds of `Retry-After`.
-    wait: Option<u64>,
-    shows_limits: bool,
-}
-
-impl LimitReport for Report<'_> {
-    fn limits(&self) -> impl Iterator<Item = ReportedLimit<'_>> {
-        let listed = self.settings.listed(self.decision, self.jitter);
-        listed.filter(|_| self.shows_limits).map(Shown::report)
-    }
-
-    fn partition_key(&self, policy: &str) -> Option<Vec<u8>> {
-        Some(self.decision.partition_of(policy)?.shown_key().to_vec())
-    }
-
-    fn retry_after(&self) -> Option<u64> {
-        self.wait
-    }
-
-    fn is_overloaded(&self) -> bool {
-        self.decision.outcome() == Outcome::Overloaded && self.shows_limits
-    }
-
-    fn now(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_micros(self.decision.now().unwrap_or_default().as_micros())
     }
 }
 

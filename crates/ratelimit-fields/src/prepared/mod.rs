@@ -1,6 +1,6 @@
 mod limit;
-mod member;
 mod policy;
+mod report;
 mod write;
 
 use std::{fmt, sync::Arc, time::Duration};
@@ -8,10 +8,10 @@ use std::{fmt, sync::Arc, time::Duration};
 use bytes::Bytes;
 use http::HeaderValue;
 
-use self::member::MemberStarts;
+use self::{limit::PreparedLimit, report::KeyOf};
 pub use self::{
-    limit::{LimitReport, ReportedLimit},
     policy::PreparedPolicy,
+    report::{LimitNumbers, Report},
 };
 use super::{
     draft06,
@@ -32,21 +32,22 @@ use super::{
 /// ```
 /// use std::time::Duration;
 /// use http::Response;
-/// use ratelimit_fields::{Dialect, Prepared, ReportedLimit, draft11::PolicyItem};
+/// use ratelimit_fields::{Dialect, LimitNumbers, Prepared, Report, draft11::PolicyItem};
 ///
 /// let policies = [
 ///     PolicyItem::new("minute", 60)?.with_window(Duration::from_secs(60))?,
 ///     PolicyItem::new("day", 5_000)?.with_window(Duration::from_secs(86_400))?,
 /// ];
-/// let limits = [ReportedLimit::new("minute", 60, 59).with_reset(1), ReportedLimit::new("day", 5_000, 12).with_reset(300)];
+/// let limit = |policy, remaining, seconds| LimitNumbers { policy, remaining, reset: Some(seconds), is_violated: false };
+/// let limits = [limit(0, 59, 1), limit(1, 12, 300)];
 ///
 /// let mut response = Response::new(());
-/// Prepared::new(Dialect::Draft11, policies.clone())?.write(&mut response, &limits[..]);
+/// Prepared::new(Dialect::Draft11, policies.clone())?.write(&mut response, &Report::new(&limits));
 /// assert_eq!(response.headers()["ratelimit"], r#""minute";r=59;t=1, "day";r=12;t=300"#);
 /// assert_eq!(response.headers()["ratelimit-policy"], r#""minute";q=60;w=60, "day";q=5000;w=86400"#);
 ///
 /// let mut response = Response::new(());
-/// Prepared::new(Dialect::Draft07, policies)?.write(&mut response, &limits[..]);
+/// Prepared::new(Dialect::Draft07, policies)?.write(&mut response, &Report::new(&limits));
 /// assert_eq!(response.headers()["ratelimit"], "limit=5000, remaining=12, reset=300");
 /// assert_eq!(response.headers()["ratelimit-policy"], "60;w=60, 5000;w=86400");
 /// # Ok::<_, ratelimit_fields::FieldError>(())
@@ -57,7 +58,7 @@ pub struct Prepared {
     policies: Policies,
     /// If `policies` is empty, these policies provide the units of the limits.
     hidden_policies: Option<HeaderValue>,
-    starts: Arc<MemberStarts>,
+    limits: Arc<[PreparedLimit]>,
     adds_draft06_limit: bool,
 }
 
@@ -87,13 +88,10 @@ enum Policies {
     ByKey(Arc<ValueOf>),
 }
 
-/// Returns the partition key for the policy with this name.
-type KeyOf<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
-
 type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
 
 impl Prepared {
-    /// Serializes the policies in a dialect, in the given order. Without policies, only limits are reported.
+    /// Serializes the policies in a dialect, in the given order.
     ///
     /// Draft-06 and draft-07 omit policies that have no window or do not count requests.
     ///
@@ -107,16 +105,34 @@ impl Prepared {
         policies: impl IntoIterator<Item = P>,
     ) -> Result<Self, FieldError> {
         let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
-        let mut prepared = Self::of(Form::Dialect(dialect));
-        prepared.policies = match dialect {
+        let (prepared, is_named) = Self::of(Form::Dialect(dialect), &policies);
+        is_named?;
+        let policies = match dialect {
             Dialect::Draft06 | Dialect::Draft07 => draft06_policies(&policies)?,
             Dialect::Draft11 => named_policies::<Draft11>(&policies)?,
             Dialect::EditorsCopy => named_policies::<EditorsCopy>(&policies)?,
         };
-        if let Dialect::Draft11 | Dialect::EditorsCopy = dialect {
-            prepared.starts = Arc::new(MemberStarts::new(dialect, &policies)?);
-        }
-        Ok(prepared)
+        Ok(Self { policies, ..prepared })
+    }
+
+    /// Creates a writer without `RateLimit-Policy`, which omits the limits whose names the dialect cannot represent.
+    ///
+    /// ```
+    /// use http::Response;
+    /// use ratelimit_fields::{Dialect, LimitNumbers, Prepared, Report, draft11::PolicyItem};
+    ///
+    /// let policies = [PolicyItem::new("per minute", 60)?, PolicyItem::new("day", 5_000)?];
+    /// let prepared = Prepared::limits_only(Dialect::EditorsCopy, policies);
+    /// let mut response = Response::new(());
+    /// let limits = [0, 1].map(|policy| LimitNumbers { policy, remaining: 7, ..LimitNumbers::default() });
+    /// prepared.write(&mut response, &Report::new(&limits));
+    /// assert_eq!(response.headers()["ratelimit"], "day;r=7");
+    /// # Ok::<_, ratelimit_fields::FieldError>(())
+    /// ```
+    #[must_use]
+    pub fn limits_only<P: Into<PreparedPolicy>>(dialect: Dialect, policies: impl IntoIterator<Item = P>) -> Self {
+        let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
+        Self::of(Form::Dialect(dialect), &policies).0
     }
 
     /// Creates a writer of the three `X-RateLimit-*` fields, which are not standardized.
@@ -125,40 +141,46 @@ impl Prepared {
     /// not reported. If an inner service has sent one of the fields with an unknown meaning, none of them is changed.
     ///
     /// ```
-    /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
+    /// use std::time::{Duration, UNIX_EPOCH};
     /// use http::Response;
-    /// use ratelimit_fields::{LegacyReset, LimitReport, Prepared, ReportedLimit};
+    /// use ratelimit_fields::{LegacyReset, LimitNumbers, Prepared, Report, draft11::PolicyItem};
     ///
-    /// struct Report;
-    ///
-    /// impl LimitReport for Report {
-    ///     fn limits(&self) -> impl Iterator<Item = ReportedLimit<'_>> {
-    ///         [ReportedLimit::new("minute", 60, 59).with_reset(20)].into_iter()
-    ///     }
-    ///
-    ///     fn now(&self) -> SystemTime {
-    ///         UNIX_EPOCH + Duration::from_secs(1_000_000_000)
-    ///     }
-    /// }
-    ///
+    /// let prepared = Prepared::legacy(LegacyReset::UnixTime, [PolicyItem::new("minute", 60)?]);
     /// let mut response = Response::new(());
-    /// Prepared::legacy(LegacyReset::UnixTime).write(&mut response, &Report);
+    /// let limits = [LimitNumbers { remaining: 59, reset: Some(20), ..LimitNumbers::default() }];
+    /// let now = Some(UNIX_EPOCH + Duration::from_secs(1_000_000_000));
+    /// prepared.write(&mut response, &Report { now, ..Report::new(&limits) });
+    /// assert_eq!(response.headers()["x-ratelimit-limit"], "60");
     /// assert_eq!(response.headers()["x-ratelimit-remaining"], "59");
     /// assert_eq!(response.headers()["x-ratelimit-reset"], "1000000020");
+    /// # Ok::<_, ratelimit_fields::FieldError>(())
     /// ```
     #[must_use]
-    pub fn legacy(reset: LegacyReset) -> Self {
-        Self::of(Form::Legacy(reset))
+    pub fn legacy<P: Into<PreparedPolicy>>(reset: LegacyReset, policies: impl IntoIterator<Item = P>) -> Self {
+        let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
+        Self::of(Form::Legacy(reset), &policies).0
     }
 
-    fn of(form: Form) -> Self {
-        Self {
+    /// Also returns the error of the first name that the dialect cannot represent.
+    fn of(form: Form, policies: &[PreparedPolicy]) -> (Self, Result<(), FieldError>) {
+        let dialect = match form {
+            Form::Dialect(dialect) => Some(dialect),
+            Form::Legacy(_) => None,
+        };
+        let mut is_named = Ok(());
+        let limits = policies.iter().map(|policy| {
+            let (limit, result) = PreparedLimit::new(dialect, policy);
+            is_named = is_named.clone().and(result);
+            limit
+        });
+        let prepared = Self {
             form,
             policies: Policies::None,
             hidden_policies: None,
-            starts: Arc::default(),
+            limits: limits.collect(),
             adds_draft06_limit: false,
-        }
+        };
+        (prepared, is_named)
     }
 
     /// Adds the three numeric fields of draft-06 to the fields of draft-11, for clients of either dialect.
@@ -166,7 +188,7 @@ impl Prepared {
     /// Has no effect in other dialects.
     #[must_use]
     pub fn with_draft06_limit(mut self) -> Self {
-        self.adds_draft06_limit = true;
+        self.adds_draft06_limit = self.form == Form::Dialect(Dialect::Draft11);
         self
     }
 
@@ -176,6 +198,24 @@ impl Prepared {
         self.hidden_policies = self.policies.value(&|_| None).or(self.hidden_policies);
         self.policies = Policies::None;
         self
+    }
+
+    /// Reports the policies of `other` instead.
+    ///
+    /// Use this if `RateLimit-Policy` should show other policies than those that the limits belong to, for example the
+    /// usual quotas while the quotas are reduced.
+    #[must_use]
+    pub fn with_policies_of(self, other: &Self) -> Self {
+        Self {
+            policies: other.policies.clone(),
+            hidden_policies: other.hidden_policies.clone(),
+            ..self
+        }
+    }
+
+    /// Returns the position of a policy for [`LimitNumbers::policy`].
+    pub fn position(&self, policy: &str) -> Option<usize> {
+        self.limits.iter().position(|limit| *limit.policy == *policy)
     }
 
     /// Returns a copy whose header values have separate reference counts.
@@ -191,7 +231,7 @@ impl Prepared {
                 policies => policies.clone(),
             },
             hidden_policies: self.hidden_policies.as_ref().map(with_own_count),
-            starts: Arc::clone(&self.starts),
+            limits: Arc::clone(&self.limits),
             adds_draft06_limit: self.adds_draft06_limit,
         }
     }

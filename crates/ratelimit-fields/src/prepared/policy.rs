@@ -1,4 +1,4 @@
-use super::super::{Unit, draft11};
+use super::super::{Unit, draft11, seconds::whole_seconds};
 
 /// A quota policy for [`Prepared`](super::Prepared), created from a draft-11 item.
 ///
@@ -18,6 +18,8 @@ use super::super::{Unit, draft11};
 #[derive(Clone, Debug)]
 pub struct PreparedPolicy {
     pub(super) item: draft11::PolicyItem,
+    pub(super) limit: u64,
+    pub(super) reset: u64,
     pub(super) has_custom_unit: bool,
     pub(super) shows_partition_key: bool,
 }
@@ -26,7 +28,7 @@ impl PreparedPolicy {
     /// Marks the policy as one with a custom unit, which is not in the draft's registry.
     ///
     /// `RateLimit-Policy` omits the policy. Its limit is reported by name only, next to a limit of the same name from
-    /// an inner service.
+    /// an inner service. Dialects that report a single limit omit it.
     #[must_use]
     pub fn with_custom_unit(mut self) -> Self {
         self.has_custom_unit = true;
@@ -35,10 +37,25 @@ impl PreparedPolicy {
 
     /// Reports the caller's partition key with the policy, in dialects with partition keys.
     ///
-    /// See [`LimitReport::partition_key`](super::LimitReport::partition_key).
+    /// See [`Report::partition_key`](super::Report::partition_key).
     #[must_use]
     pub fn with_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
+        self
+    }
+
+    /// Sets the limit in dialects that report the limit with its remaining units. Default: the quota.
+    #[must_use]
+    pub fn with_limit(mut self, limit: u64) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Sets the reset of a limit without an effective window, in dialects that require a reset. Default: the window, or
+    /// 0.
+    #[must_use]
+    pub fn with_reset(mut self, seconds: u64) -> Self {
+        self.reset = seconds;
         self
     }
 
@@ -51,6 +68,8 @@ impl PreparedPolicy {
 impl From<draft11::PolicyItem> for PreparedPolicy {
     fn from(item: draft11::PolicyItem) -> Self {
         Self {
+            limit: item.quota(),
+            reset: item.window().map_or(0, whole_seconds),
             item,
             has_custom_unit: false,
             shows_partition_key: false,

@@ -1,6 +1,6 @@
 use std::time::{Duration, UNIX_EPOCH};
 
-use http::{HeaderMap, HeaderValue, Response};
+use http::{HeaderMap, HeaderValue, Response, header::RETRY_AFTER};
 
 use super::{
     super::{
@@ -10,11 +10,13 @@ use super::{
         in_between::EditorsCopy,
         legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
         merge::{OwnLists, merge_draft06_policies, merge_lists},
-        named::Named,
-        scratch,
+        names::{RATELIMIT, RATELIMIT_POLICY},
         seconds::whole_seconds,
+        syntax::insert,
+        text::Text,
     },
-    Form, LegacyReset, LimitReport, Prepared,
+    Form, LegacyReset, Prepared,
+    report::{KeyOf, LimitNumbers, Report},
 };
 
 /// Marks a response whose `X-RateLimit-Reset` is in seconds, so that an outer layer knows its meaning and can merge.
@@ -28,31 +30,17 @@ struct ResetsAtUnixTime;
 impl Prepared {
     /// Adds the fields to a response, merged with those of an inner service.
     ///
-    /// The rules are those of [`merge_into`](crate::merge_into). `Retry-After` is not changed. Limits whose names the
-    /// dialect cannot represent are omitted. A list of more than [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is
-    /// omitted as a whole, because clients would ignore it.
-    pub fn write<B, R: LimitReport + ?Sized>(&self, response: &mut Response<B>, report: &R) {
-        let dialect = match self.form {
-            Form::Dialect(dialect) => dialect,
-            Form::Legacy(reset) => return write_legacy(reset, response, report),
-        };
-        let headers = response.headers_mut();
-        match dialect {
-            Dialect::Draft11 => {
-                let (list, limit) = self.list_and_limit(dialect, report);
-                self.merge::<Draft11, R>(headers, list, report);
-                if let Some((limit, values)) = limit {
-                    merge_draft06_limit(headers, limit, values);
-                }
-            }
-            Dialect::EditorsCopy => {
-                let (list, _) = self.list_and_limit(dialect, report);
-                self.merge::<EditorsCopy, R>(headers, list, report);
-            }
-            Dialect::Draft06 | Dialect::Draft07 => {
-                match number_limit(report) {
+    /// The rules are those of [`merge_into`](crate::merge_into). `Retry-After` is not changed. A list of more than
+    /// [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is omitted as a whole, because clients would ignore it.
+    pub fn write<B>(&self, response: &mut Response<B>, report: &Report<'_>) {
+        match self.form {
+            Form::Legacy(reset) => self.write_legacy(reset, response, report),
+            Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy) => self.write_lists(response.headers_mut(), report),
+            Form::Dialect(dialect) => {
+                let headers = response.headers_mut();
+                match self.closest(report) {
                     Some(limit) if dialect == Dialect::Draft07 => merge_draft07_limit(headers, limit),
-                    Some(limit) => merge_draft06_limit(headers, limit, values_of(limit)),
+                    Some(limit) => merge_draft06_limit(headers, limit, limit.to_header_values()),
                     None => {}
                 }
                 if let Some(policies) = self.policies.value(&|_| None) {
@@ -62,122 +50,181 @@ impl Prepared {
         }
     }
 
-    /// `rate_limit` is the list of limits.
+    /// Returns `true` if [`write_numbers`](Self::write_numbers) can be used for this number of policies.
+    ///
+    /// These are the dialects with lists, without draft-06 limits and partition keys.
+    pub fn takes_numbers(&self, policies: usize) -> bool {
+        let is_list = matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy));
+        let shows_keys = self.limits.iter().any(|limit| limit.shows_partition_key);
+        is_list && !self.adds_draft06_limit && !shows_keys && self.limits.len() == policies && policies <= MAX_NUMBERS
+    }
+
+    /// Adds the fields of an admitted request, like [`write`](Self::write), from the remaining units and the seconds
+    /// until the reset of each policy, in the order of [`new`](Self::new).
+    ///
+    /// Use this if [`takes_numbers`](Self::takes_numbers) is true for the number of policies. Returns `false` and writes
+    /// nothing if the numbers do not determine the fields: in the editors' copy, a response with `Retry-After` needs
+    /// [`write`](Self::write).
+    ///
+    /// ```
+    /// use http::HeaderMap;
+    /// use ratelimit_fields::{Dialect, Prepared, draft11::PolicyItem};
+    ///
+    /// let prepared = Prepared::new(Dialect::Draft11, [PolicyItem::new("minute", 60)?, PolicyItem::new("day", 5_000)?])?;
+    /// assert!(prepared.takes_numbers(2));
+    /// let mut headers = HeaderMap::new();
+    /// assert!(prepared.write_numbers(&mut headers, &[(59, 1), (12, 300)]));
+    /// assert_eq!(headers["ratelimit"], r#""minute";r=59;t=1, "day";r=12;t=300"#);
+    /// assert_eq!(headers["ratelimit-policy"], r#""minute";q=60, "day";q=5000"#);
+    /// # Ok::<_, ratelimit_fields::FieldError>(())
+    /// ```
     #[inline]
-    fn merge<D: Named, R: LimitReport + ?Sized>(
-        &self,
-        headers: &mut HeaderMap,
-        rate_limit: Option<HeaderValue>,
-        report: &R,
-    ) {
-        let own = OwnLists {
-            rate_limit,
-            rate_limit_policy: self.policies.value(&|policy| report.partition_key(policy)),
-            hidden_policy: self.hidden_policies.as_ref(),
+    pub fn write_numbers(&self, headers: &mut HeaderMap, numbers: &[(u64, u64)]) -> bool {
+        if self.form == Form::Dialect(Dialect::EditorsCopy) && headers.contains_key(RETRY_AFTER) {
+            return false;
+        }
+        let mut text = Text::new();
+        for (prepared, (remaining, seconds)) in self.limits.iter().zip(numbers) {
+            prepared.push(&mut text, *remaining, Some(*seconds));
+        }
+        self.merge(headers, text.to_header_value(), &|_| None);
+        true
+    }
+
+    fn write_lists(&self, headers: &mut HeaderMap, report: &Report<'_>) {
+        let mut text = Text::new();
+        self.push_list(report, &mut text);
+        let limit = self.adds_draft06_limit.then(|| self.closest(report));
+        let Some(limit) = limit.flatten() else {
+            return self.merge(headers, text.to_header_value(), report.partition_key);
         };
-        merge_lists::<D>(headers, own, |name| self.starts.is_custom(name));
+        let (list, values) = limit.to_header_values_behind(&mut text);
+        self.merge(headers, list, report.partition_key);
+        merge_draft06_limit(headers, limit, values);
     }
 
-    /// Returns the list of limits, and the numbers of draft-06 if [`with_draft06_limit`](Self::with_draft06_limit) adds
-    /// them.
-    fn list_and_limit<R: LimitReport + ?Sized>(
-        &self,
-        dialect: Dialect,
-        report: &R,
-    ) -> (Option<HeaderValue>, Option<(ClosestLimit, [HeaderValue; 3])>) {
-        let limit = self.adds_draft06_limit.then(|| number_limit(report)).flatten();
-        scratch::with_text(|field| {
-            self.write_list(dialect, report, field);
-            let is_list = !field.is_empty();
-            match limit {
-                Some(limit) => {
-                    let (list, values) = limit.to_header_values_behind(field);
-                    (list.filter(|_| is_list), Some((limit, values)))
-                }
-                None => (HeaderValue::from_str(field).ok().filter(|_| is_list), None),
-            }
-        })
-    }
-
-    /// For example, `"burst";r=9;t=1, "daily";r=4999;t=86383`. Writes nothing if there are no limits, because an empty
-    /// list must not be sent, or if the list is too long for clients.
-    fn write_list<R: LimitReport + ?Sized>(&self, dialect: Dialect, report: &R, field: &mut String) {
-        let wait = report.retry_after().filter(|_| dialect == Dialect::EditorsCopy);
-        let nearest = wait.and_then(|_| nearest_item(report));
-        let mut items = 0;
-        // Faster than a `for` loop, which would call `next` of each iterator adapter for each limit.
-        report.limits().enumerate().for_each(|(index, mut limit)| {
-            items = index + 1;
+    /// For example, `"burst";r=9;t=1, "daily";r=4999;t=86383`. Writes nothing if the list would be too long for
+    /// clients.
+    fn push_list(&self, report: &Report<'_>, text: &mut Text) {
+        let is_in_between = self.form == Form::Dialect(Dialect::EditorsCopy);
+        let wait = report.retry_after.filter(|_| is_in_between);
+        let nearest = wait.and_then(|_| nearest_limit(report.limits));
+        for (index, limit) in report.limits.iter().enumerate() {
+            let Some(prepared) = self.limits.get(limit.policy) else {
+                continue;
+            };
+            let mut limit = *limit;
             if let Some(seconds) = wait.filter(|_| limit.is_violated || nearest == Some(index)) {
                 limit = limit.resetting_after(seconds);
             }
-            self.starts.push(dialect, &limit, report, field);
-        });
-        if items > MAX_ITEMS || field.len() > MAX_LENGTH {
-            field.clear();
+            prepared.push(text, limit.remaining, limit.reset);
+            if prepared.shows_partition_key {
+                prepared.push_key(text, report.partition_key);
+            }
+        }
+        if report.limits.len() > MAX_ITEMS || text.len() > MAX_LENGTH {
+            *text = Text::new();
+        }
+    }
+
+    /// `limits` is the list of limits.
+    #[inline]
+    fn merge(&self, headers: &mut HeaderMap, limits: Option<HeaderValue>, key: &KeyOf<'_>) {
+        if headers.contains_key(RATELIMIT) || headers.contains_key(RATELIMIT_POLICY) {
+            return self.merge_lists(headers, limits, key);
+        }
+        if let Some(limits) = limits {
+            insert(headers, RATELIMIT, limits);
+        }
+        if let Some(policies) = self.policies.value(key) {
+            insert(headers, RATELIMIT_POLICY, policies);
+        }
+    }
+
+    #[cold]
+    fn merge_lists(&self, headers: &mut HeaderMap, rate_limit: Option<HeaderValue>, key: &KeyOf<'_>) {
+        let own = OwnLists {
+            rate_limit,
+            rate_limit_policy: self.policies.value(key),
+            hidden_policy: self.hidden_policies.as_ref(),
+        };
+        let is_custom = |name: &str| {
+            let mut prepared = self.limits.iter();
+            prepared.any(|limit| limit.has_custom_unit && *limit.policy == *name)
+        };
+        match self.form {
+            Form::Dialect(Dialect::EditorsCopy) => merge_lists::<EditorsCopy>(headers, own, is_custom),
+            _ => merge_lists::<Draft11>(headers, own, is_custom),
+        }
+    }
+
+    /// Returns the limit for dialects that report a single limit. If the response has `Retry-After`, the reset equals
+    /// `Retry-After`.
+    fn closest(&self, report: &Report<'_>) -> Option<ClosestLimit> {
+        if report.is_overloaded {
+            return report.retry_after.map(ClosestLimit::of_nothing);
+        }
+        let limits = report.limits.iter();
+        let known = limits.filter_map(|limit| Some((limit, self.limits.get(limit.policy)?)));
+        let (closest, prepared) = known
+            .filter(|(_, prepared)| prepared.counts_requests)
+            .min_by_key(|(limit, _)| limit.distance())?;
+        let closest = match report.retry_after {
+            Some(seconds) => closest.resetting_after(seconds),
+            None => *closest,
+        };
+        Some(ClosestLimit {
+            quota: prepared.limit,
+            remaining: closest.remaining,
+            reset: closest.reset.unwrap_or(prepared.reset),
+        })
+    }
+
+    fn write_legacy<B>(&self, reset: LegacyReset, response: &mut Response<B>, report: &Report<'_>) {
+        let names = [XRateLimitLimit::NAME, XRateLimitRemaining::NAME, XRateLimitReset::NAME];
+        let Some(mut limit) = self.closest(report).filter(|_| !report.is_overloaded) else {
+            return;
+        };
+        if reset == LegacyReset::UnixTime {
+            let moment = since_1970(report).saturating_add(Duration::from_secs(limit.reset));
+            limit.reset = whole_seconds(moment);
+        }
+        if names.iter().any(|name| response.headers().contains_key(name)) {
+            let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();
+            let inner = number(&names[1]).zip(number(&names[2]));
+            let extensions = response.extensions();
+            let is_known = match reset {
+                LegacyReset::DeltaSeconds => extensions.get::<ResetsInSeconds>().is_some(),
+                LegacyReset::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
+            };
+            let merged = inner.filter(|_| is_known).and_then(|inner| limit.closer_than(inner));
+            let Some(merged) = merged else {
+                return;
+            };
+            limit = merged;
+        }
+        match reset {
+            LegacyReset::DeltaSeconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
+            LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
+        }
+        for (name, value) in names.into_iter().zip(limit.to_header_values()) {
+            insert(response.headers_mut(), name, value);
         }
     }
 }
 
-/// Returns the index of the item that explains `Retry-After` to the client: a violated item, or else the closest one.
-fn nearest_item<R: LimitReport + ?Sized>(report: &R) -> Option<usize> {
-    let limits = report.limits().enumerate();
+/// More policies than a service usually has, and few enough that no list is too long.
+const MAX_NUMBERS: usize = 16;
+
+#[expect(clippy::disallowed_methods, reason = "callers with a clock pass its time")]
+fn since_1970(report: &Report<'_>) -> Duration {
+    let now = report.now.unwrap_or_else(std::time::SystemTime::now);
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns the index of the limit that explains `Retry-After` to the client: a violated limit, or else the closest one.
+fn nearest_limit(limits: &[LimitNumbers]) -> Option<usize> {
+    let limits = limits.iter().enumerate();
     let nearest = limits.min_by_key(|(_, limit)| (!limit.is_violated, limit.distance()));
     nearest.map(|(index, _)| index)
-}
-
-/// Returns the limit for dialects that report a single limit. If the response has `Retry-After`, the reset equals
-/// `Retry-After`.
-fn number_limit<R: LimitReport + ?Sized>(report: &R) -> Option<ClosestLimit> {
-    if report.is_overloaded() {
-        return report.retry_after().map(ClosestLimit::of_nothing);
-    }
-    let limits = report.limits().filter(|limit| limit.counts_requests);
-    let closest = limits.min_by_key(|limit| limit.distance())?;
-    let closest = match report.retry_after() {
-        Some(seconds) => closest.resetting_after(seconds),
-        None => closest,
-    };
-    Some(ClosestLimit {
-        quota: closest.quota,
-        remaining: closest.remaining,
-        reset: closest.reset_or_window(),
-    })
-}
-
-fn write_legacy<B, R: LimitReport + ?Sized>(reset: LegacyReset, response: &mut Response<B>, report: &R) {
-    let names = [XRateLimitLimit::NAME, XRateLimitRemaining::NAME, XRateLimitReset::NAME];
-    let Some(mut limit) = number_limit(report).filter(|_| !report.is_overloaded()) else {
-        return;
-    };
-    if reset == LegacyReset::UnixTime {
-        let now = report.now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let moment = now.saturating_add(Duration::from_secs(limit.reset));
-        limit.reset = whole_seconds(moment);
-    }
-    if names.iter().any(|name| response.headers().contains_key(name)) {
-        let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();
-        let inner = number(&names[1]).zip(number(&names[2]));
-        let extensions = response.extensions();
-        let is_known = match reset {
-            LegacyReset::DeltaSeconds => extensions.get::<ResetsInSeconds>().is_some(),
-            LegacyReset::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
-        };
-        let merged = inner.filter(|_| is_known).and_then(|inner| limit.closer_than(inner));
-        let Some(merged) = merged else {
-            return;
-        };
-        limit = merged;
-    }
-    match reset {
-        LegacyReset::DeltaSeconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
-        LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
-    }
-    for (name, value) in names.into_iter().zip(values_of(limit)) {
-        let _ = response.headers_mut().try_insert(name, value);
-    }
-}
-
-fn values_of(limit: ClosestLimit) -> [HeaderValue; 3] {
-    scratch::with_text(|text| limit.to_header_values_behind(text).1)
 }
