@@ -331,11 +331,13 @@ impl Limits {
         }
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
+        let view = selection.set.as_ref().map(|set| set.view(self.view.position));
         let rejection = Rejection::new(&decision, request, self.scope_name())
             .with_status(status)
             .with_wait(told.wait())
             .showing_keys(self.view.fields().can_show_partition_keys())
-            .naming(&violated);
+            .naming(&violated)
+            .with_known(view.map(|view| &*view.rejections));
         let mut response = self.responder.respond(&rejection);
         self.tell(decision, fields, &told, &mut response);
         response

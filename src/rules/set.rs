@@ -13,6 +13,7 @@ use crate::{
     policy::{
         Algorithm, CallerQuotas, Direction, MAX_UNITS, Numbers, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
     },
+    response::rejection::KnownContents,
     sync::{mutex::Mutex, random},
 };
 
@@ -56,6 +57,8 @@ const MAX_VARIANTS: usize = 4_096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetView {
     pub(crate) fields: Option<Arc<Prepared>>,
+    /// Shared counts would be updated by all threads that reject requests.
+    pub(crate) rejections: Arc<KnownContents>,
     /// Positions of the custom units among the units that have a cost.
     pub(crate) units: SmallVec<[usize; MAX_UNITS]>,
 }
@@ -68,6 +71,7 @@ impl SetView {
         Ok(Self {
             units: units(policies, &layer.units)?,
             fields: layer.fields.prepare(policies.iter().map(Policy::policy))?.map(Arc::new),
+            rejections: Arc::default(),
         })
     }
 
@@ -82,6 +86,7 @@ impl SetView {
     fn with_own_count(&self) -> Self {
         Self {
             fields: self.fields.as_ref().map(|fields| Arc::new(fields.with_own_count())),
+            rejections: Arc::default(),
             units: self.units.clone(),
         }
     }

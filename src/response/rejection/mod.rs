@@ -1,14 +1,19 @@
 mod grpc;
+mod known;
 mod notice;
 mod problem;
 
 use std::{cell::Cell, fmt, time::Duration};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
+pub(crate) use self::known::KnownContents;
 use self::notice::{Notice, ProblemType, Violation};
-use crate::decision::{Decision, Outcome, retry_seconds};
+use crate::{
+    decision::{Decision, Outcome, retry_seconds},
+    policy::QuotaPolicy,
+};
 
 /// A rejected request, for custom responses.
 ///
@@ -63,6 +68,7 @@ pub struct Rejection<'a> {
     wait: Option<Duration>,
     /// Violated policies that the application has named.
     named: &'a [&'a str],
+    known: Option<&'a KnownContents>,
 }
 
 impl<'a> Rejection<'a> {
@@ -76,7 +82,12 @@ impl<'a> Rejection<'a> {
             status: StatusCode::TOO_MANY_REQUESTS,
             wait: None,
             named: &[],
+            known: None,
         }
+    }
+
+    pub(crate) fn with_known(self, known: Option<&'a KnownContents>) -> Self {
+        Self { known, ..self }
     }
 
     pub(crate) fn with_status(self, status: StatusCode) -> Self {
@@ -270,37 +281,58 @@ impl<'a> Rejection<'a> {
     /// | `quota_value` | the quota |
     /// | `subject` | `partition:` and the key in Base64, if the policy [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields supports it; otherwise `scope:` and the scope of the layer |
     pub fn to_response(&self) -> Response<Bytes> {
-        let notice = Notice {
+        let media_type = grpc::media_type(&self.request.headers);
+        match (self.known.filter(|_| self.is_by_quotas()), media_type) {
+            (_, Some(media_type)) => grpc::response(&self.notice(), media_type, &self.request.headers),
+            (None, None) => problem_response(self.status(), self.notice().content()),
+            (Some(known), None) => {
+                let violated = || {
+                    let violated = self.decision.violated().map(|allowance| allowance.policy());
+                    violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name)
+                };
+                let content = known.get(self.status, violated, || self.notice().content());
+                problem_response(self.status, content)
+            }
+        }
+    }
+
+    /// Returns `true` if the status and the violated policies determine the problem details.
+    fn is_by_quotas(&self) -> bool {
+        self.problem_type() == ProblemType::QuotaExceeded && self.wait.is_some() && self.named.is_empty()
+    }
+
+    fn notice(&self) -> Notice<'a> {
+        Notice {
             problem: self.problem_type(),
             status: self.status(),
             violated: self.violations().collect(),
             // A rejection by a closed policy has no wait.
             is_closed: self.wait.is_none() && self.decision.violated().any(|allowance| allowance.policy().is_closed()),
             wait: self.wait,
-        };
-        notice.response(&self.request.headers)
+        }
     }
+}
+
+fn problem_response(status: StatusCode, content: Bytes) -> Response<Bytes> {
+    let mut response = Response::new(content);
+    *response.status_mut() = status;
+    let content_type = HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
 }
 
 // A string with spare capacity needs a second allocation to become `Bytes`. The names of policies bound the size.
 thread_local!(static CONTENT: Cell<String> = const { Cell::new(String::new()) });
 
 impl Notice<'_> {
-    /// `request` contains the header fields of the request.
-    pub(crate) fn response(&self, request: &HeaderMap) -> Response<Bytes> {
-        if let Some(media_type) = grpc::media_type(request) {
-            return grpc::response(self, media_type, request);
-        }
-        let mut content = CONTENT.try_with(Cell::take).unwrap_or_default();
-        content.clear();
-        problem::write_problem(self, &mut content);
-        let mut response = Response::new(Bytes::copy_from_slice(content.as_bytes()));
+    fn content(&self) -> Bytes {
+        let mut text = CONTENT.try_with(Cell::take).unwrap_or_default();
+        text.clear();
+        problem::write_problem(self, &mut text);
+        let content = Bytes::copy_from_slice(text.as_bytes());
         // Fails while the thread-local storage is being destroyed.
-        let _ = CONTENT.try_with(|kept| kept.set(content));
-        *response.status_mut() = self.status;
-        let content_type = HeaderValue::from_static("application/problem+json");
-        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
-        response
+        let _ = CONTENT.try_with(|kept| kept.set(text));
+        content
     }
 }
 
