@@ -154,15 +154,18 @@ fn of_a_whole_request() {
     );
 }
 
-/// One test, because allocations of others would be counted.
-#[test]
-fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
+fn of_partitions_and_decisions() {
     let bytes = bytes_per_partition();
     assert!((50..=81).contains(&bytes), "{bytes} bytes for each partition");
 
     let bytes = bytes_of_a_decision_about_two_partitions(8_500);
     assert!(bytes < 10_000, "{bytes} bytes for a decision");
+}
 
+/// One test, because allocations of others would be counted.
+#[test]
+fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_none() {
+    of_partitions_and_decisions();
     of_a_whole_request();
 
     let without = allocations(ResponseFields::none());

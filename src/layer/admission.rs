@@ -126,23 +126,7 @@ impl Limits {
         selection.set = self.select(&active, &caller, percent, lines.as_deref_mut());
         let question = match (at_once, &selection.set) {
             (None, Some(set)) => {
-                let explains = lines.is_some();
-                let holder = |key| match &mut lines {
-                    None => self.keys.attribute(&self.limiter, &caller, key, &self.log),
-                    Some(lines) => self.explain_key(&caller, key, lines),
-                };
-                let question = match explains {
-                    false => limiter.charge(set, self.cost.of(request), holder),
-                    true => limiter.plan(set, self.cost.of(request), holder).map(Question::Plan),
-                };
-                let bytes = |request: &Parts| match explains {
-                    false => self.watched_bytes(request),
-                    true => announced_bytes(request),
-                };
-                let question = question.map(|question| match question {
-                    Question::Plan(plan) => Question::Plan(self.with_units(plan, set, request, bytes)),
-                    charged @ Question::Charged(_) => charged,
-                });
+                let question = self.charge_or_plan(set, &caller, lines);
                 question.map_err(|outcome| Decision::without_policies(outcome, None))
             }
             (at_once, _) => {
@@ -151,6 +135,32 @@ impl Limits {
             }
         };
         (question, selection)
+    }
+
+    #[inline]
+    fn charge_or_plan(
+        &self,
+        set: &QuotaSet,
+        caller: &KeyedRequest<'_>,
+        mut lines: Option<&mut Vec<String>>,
+    ) -> Result<Question, Outcome> {
+        let (limiter, request, explains) = (&*self.limiter.0, caller.request, lines.is_some());
+        let holder = |key| match &mut lines {
+            None => self.keys.attribute(&self.limiter, caller, key, &self.log),
+            Some(lines) => self.explain_key(caller, key, lines),
+        };
+        let question = match explains {
+            false => limiter.charge(set, self.cost.of(request), holder)?,
+            true => Question::Plan(limiter.plan(set, self.cost.of(request), holder)?),
+        };
+        let bytes = |request: &Parts| match explains {
+            false => self.watched_bytes(request),
+            true => announced_bytes(request),
+        };
+        Ok(match question {
+            Question::Plan(plan) => Question::Plan(self.with_units(plan, set, request, bytes)),
+            charged @ Question::Charged(_) => charged,
+        })
     }
 
     /// During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.

@@ -159,7 +159,7 @@ enum Step {
     Peek(u8),
     Reset(u8),
     Advance(u64),
-    StepBack(u64),
+    ClockBack(u64),
     Replace(usize),
     RollOut(u8),
     Switch(bool),
@@ -193,7 +193,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0..3_u8).prop_map(Step::Peek),
         1 => (0..3_u8).prop_map(Step::Reset),
         8 => (0..3_000_000_u64).prop_map(Step::Advance),
-        1 => (0..12_000_000_u64).prop_map(Step::StepBack),
+        1 => (0..12_000_000_u64).prop_map(Step::ClockBack),
         1 => (0..2_usize).prop_map(Step::Replace),
         1 => (0..100_u8).prop_map(Step::RollOut),
         1 => any::<bool>().prop_map(Step::Switch),
@@ -239,6 +239,23 @@ struct Side {
     layer: RateLimitLayer,
 }
 
+impl Sent {
+    fn request(&self) -> Request<TextBody> {
+        let mut request = Request::new(TextBody::default());
+        let headers = request.headers_mut();
+        if self.user < 3 {
+            headers.insert("x-user", self.user.to_string().parse().unwrap());
+        }
+        headers.insert("x-cost", self.cost.into());
+        headers.insert("x-percent", u64::from(self.percent).into());
+        if let Some(permit) = self.permit {
+            headers.insert("x-permit", permit.into());
+            request.extensions_mut().insert(WithPermit);
+        }
+        request
+    }
+}
+
 impl Side {
     /// `None` if the settings are not valid.
     fn new(setting: &Setting, store: impl Store, clock: &Clock) -> Option<Self> {
@@ -270,12 +287,7 @@ impl Side {
 
     /// Everything that the client and programs see of a request.
     fn send(&self, sent: &Sent) -> String {
-        let (
-            Sent {
-                status, actual, permit, ..
-            },
-            inner,
-        ) = (sent.clone(), INNER[sent.inner]);
+        let (status, actual, inner) = (sent.status, sent.actual, INNER[sent.inner]);
         let mut service = self.layer.layer(tower::service_fn(move |request: Request<TextBody>| {
             let seen = request
                 .extensions()
@@ -299,18 +311,11 @@ impl Side {
             }
             std::future::ready(Ok::<_, Infallible>(response))
         }));
-        let mut request = Request::new(TextBody::default());
-        let headers = request.headers_mut();
-        if sent.user < 3 {
-            headers.insert("x-user", sent.user.to_string().parse().unwrap());
-        }
-        headers.insert("x-cost", sent.cost.into());
-        headers.insert("x-percent", u64::from(sent.percent).into());
-        if let Some(permit) = permit {
-            headers.insert("x-permit", permit.into());
-            request.extensions_mut().insert(WithPermit);
-        }
-        let response = service.call(request).now_or_never().expect("nothing waits").unwrap();
+        let response = service
+            .call(sent.request())
+            .now_or_never()
+            .expect("nothing waits")
+            .unwrap();
         let decision = format!("{:?}", response.extensions().get::<Decision>());
         let (status, headers) = (response.status(), format!("{:?}", response.headers()));
         let body = response
@@ -350,7 +355,7 @@ impl Side {
             }
             Step::Switch(true) => format!("{:?}", self.limiter.rules().enable()),
             Step::Switch(false) => format!("{:?}", self.limiter.rules().disable()),
-            Step::Advance(_) | Step::StepBack(_) => String::new(),
+            Step::Advance(_) | Step::ClockBack(_) => String::new(),
         }
     }
 }
@@ -403,7 +408,7 @@ proptest! {
         for step in &steps {
             match step {
                 Step::Advance(micros) => clock.advance(Duration::from_micros(*micros)),
-                Step::StepBack(micros) => clock.set(Timestamp::from_micros(clock.now().as_micros() - micros)),
+                Step::ClockBack(micros) => clock.set(Timestamp::from_micros(clock.now().as_micros() - micros)),
                 _ => {}
             }
             prop_assert_eq!(at_once.take(step, &setting), planned.take(step, &setting), "{:?}", step);
