@@ -30,6 +30,7 @@ pub mod production {}
 pub mod proxies {}
 
 #[cfg_attr(feature = "serde", doc = include_str!("../docs/recipes.md"))]
+#[cfg_attr(not(feature = "serde"), doc = "The recipes need the feature `serde`.")]
 pub mod recipes {}
 
 #[doc = include_str!("../docs/SCALE.md")]

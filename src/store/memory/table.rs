@@ -355,15 +355,20 @@ impl Table {
     }
 
     fn sweep(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp) {
-        let slots = match self.len < self.cap {
-            true => Self::SWEEP.min(self.slots.len()),
+        let mut left = match self.len < self.cap {
+            true => Self::SWEEP,
             false => Self::SWEEP_AT_MAXIMUM,
         };
-        for _ in 0..slots {
+        // Removals leave free slots together, before which the hand must not stop.
+        for _ in 0..self.slots.len() {
+            if left == 0 {
+                break;
+            }
             if self.hand >= self.slots.len() {
                 self.hand = 0;
             }
             let content = &self.slots[self.hand].content;
+            left -= usize::from(!content.is_free());
             match !content.is_free() && content.is_empty(now) {
                 true => self.remove(hash_of, self.hand),
                 false => self.hand += 1,
