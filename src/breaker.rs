@@ -1,5 +1,3 @@
-//! A circuit breaker: after several consecutive failures, requests stop waiting for the store.
-
 use std::{
     fmt,
     sync::{
@@ -15,48 +13,42 @@ use crate::{
     sync::{mutex::Mutex, random},
 };
 
-/// The failovers of which the process has heard.
 static FAILOVERS: AtomicU32 = AtomicU32::new(0);
 
-/// Lets open circuits admit a probe call at once, because there is another primary.
+/// There is another primary, so open circuits admit a probe call at once.
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "reported by sentinels"))]
 pub(crate) fn failed_over() {
     FAILOVERS.fetch_add(1, Ordering::Relaxed);
 }
 
 pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
-    /// The circuit opened because of this error.
     fn opened(&self, error: &StoreError);
 
-    /// The circuit closed. `rejected` calls were rejected while it was open.
     fn closed(&self, rejected: u64);
 }
 
-/// Opens after [`FAILURES`](Self::FAILURES) consecutive failures, then admits a probe call after a pause that doubles
-/// with each failed probe.
+/// Opens after [`FAILURES`](Self::FAILURES) consecutive failures. The pause before a probe call doubles with each
+/// failed probe.
 ///
-/// A broken connection fails all calls in flight on it, but counts as one failure, because the next call may reach the
-/// store. An error response counts once per call. A missed deadline also counts once per call, unless the store has
-/// completed another call since the late call was admitted. In that case, the store is healthy, and this process was
-/// probably slow.
+/// A broken connection fails all calls in flight, but counts as one failure, because the next call may reach the store.
+/// Each error response and each missed deadline counts, except for a deadline missed while the store completed another
+/// call: then this process was probably slow.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
 #[derive(Debug)]
 struct Circuit {
-    /// Read by every call. The other fields are read only after a failure.
+    /// Every call reads this field, and the others only after a failure.
     is_open: AtomicBool,
     failures: AtomicU32,
-    /// Number of times that a call found the store unreachable, counting concurrent calls once.
+    /// Counts concurrent calls that found the store unreachable once.
     losses: AtomicU32,
-    /// Number of successful calls. During any one call, only the first few successes are counted, so that not every
-    /// call writes to memory that all other calls read.
+    /// During any one call, only the first few successes are counted, so that not every call writes to memory that all
+    /// others read.
     answers: AtomicU32,
     openings: AtomicU32,
-    /// Calls rejected while the circuit was open.
     rejected: AtomicU64,
     trial: Mutex<Trial>,
-    /// Shared by all circuits, except in tests.
     failovers: &'static AtomicU32,
     clock: Clock,
     log: Arc<dyn CircuitTelemetry>,
@@ -83,17 +75,16 @@ pub enum CircuitState {
     Closed,
     /// The store has failed and is not called, except for one probe call at a time.
     Open {
-        /// The time when the circuit opened, from the limiter's [clock](crate::LimiterBuilder::clock).
+        /// When the circuit opened, by the limiter's [clock](crate::LimiterBuilder::clock).
         since: Timestamp,
         /// The error of the last failed call.
         error: StoreError,
     },
 }
 
-/// The next probe call.
 #[derive(Debug, Default)]
 struct Trial {
-    /// The time when the circuit opened, and the last error. `None` while the circuit is closed.
+    /// `None` while the circuit is closed.
     opened: Option<(Timestamp, StoreError)>,
     at: Timestamp,
     pause: Duration,
@@ -106,9 +97,7 @@ struct Trial {
 
 #[derive(Debug)]
 pub(crate) enum Admission {
-    /// Contains the counters at the start of the call.
     Closed(Known),
-    /// This call is the probe.
     HalfOpen(TrialGuard),
     Rejected,
 }
@@ -122,11 +111,11 @@ pub(crate) struct Known {
 
 impl Breaker {
     const FAILURES: u32 = 5;
-    /// Maximum number of successes counted during one call.
+    /// Successes counted during one call.
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    /// After this time, another probe can start, because the task of the first probe may have ended.
+    /// The task of the first probe may have ended.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
@@ -159,7 +148,7 @@ impl Breaker {
     fn probe(&self) -> Admission {
         let circuit = &self.0;
         let mut trial = circuit.trial.lock();
-        // Another call may have closed the circuit in the meantime.
+        // Another call may have closed the circuit.
         if !circuit.is_open.load(Ordering::Acquire) {
             return circuit.closed();
         }
@@ -190,7 +179,6 @@ impl Breaker {
         }
     }
 
-    /// Records the result of an admitted call: `error` is `None` if it succeeded.
     pub(crate) fn record(&self, admission: Admission, error: Option<&StoreError>) {
         // The store was not called, so a probe call has no result.
         if error.is_some_and(|error| error.kind() == StoreErrorKind::Overloaded) {
@@ -200,7 +188,7 @@ impl Breaker {
         match (admission, failure) {
             (Admission::Closed(known), None) => self.0.succeeded(known),
             (Admission::Closed(known), Some(error)) => {
-                // A call that started before the circuit opened says nothing about the state of the store since then.
+                // An older call says nothing about the present state of the store.
                 let is_of_now = known.openings == self.0.openings.load(Ordering::Relaxed);
                 if is_of_now && self.0.is_news(known, error) {
                     self.0.failed(error);
@@ -212,8 +200,7 @@ impl Breaker {
         }
     }
 
-    /// Records an immediate result. An immediate success is not counted in `answers`: it does not show that slow calls
-    /// would succeed, and all threads would write to the same counter.
+    /// An immediate success does not show that slow calls would succeed, and all threads would write to `answers`.
     #[inline]
     pub(crate) fn record_at_once(&self, admission: Admission, error: Option<&StoreError>) {
         match (&admission, error) {
@@ -233,10 +220,9 @@ impl Circuit {
         })
     }
 
-    /// Returns `true` if the failure counts: other calls do not explain it or represent it.
     fn is_news(&self, known: Known, error: &StoreError) -> bool {
         match error.kind() {
-            // The first call that finds the store unreachable represents all calls in flight at the time.
+            // The first call represents all calls in flight at the time.
             StoreErrorKind::Unreachable => is_first(&self.losses, known.losses),
             StoreErrorKind::TimedOut => self.answers.load(Ordering::Relaxed) == known.answers,
             _ => true,
@@ -251,7 +237,6 @@ impl Circuit {
         self.end_row();
     }
 
-    /// Ends a series of consecutive failures.
     #[inline]
     fn end_row(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
@@ -265,7 +250,6 @@ impl Circuit {
             return;
         }
         let mut trial = self.trial.lock();
-        // Concurrent failures open the circuit once.
         if !self.is_open.load(Ordering::Acquire) {
             trial.pause = Breaker::FIRST_PAUSE;
             let now = self.clock.now();
@@ -284,7 +268,7 @@ impl Circuit {
         trial.is_running = false;
         trial.opened = None;
         self.failures.store(0, Ordering::Relaxed);
-        // Another probe may have closed the circuit in the meantime.
+        // Another probe may have closed the circuit.
         if self.is_open.swap(false, Ordering::AcqRel) {
             self.log.closed(self.rejected.swap(0, Ordering::Relaxed));
         }
@@ -312,7 +296,7 @@ impl Circuit {
     }
 }
 
-/// Increments the counter and returns `true`, unless another call has done so since `known` was read.
+/// `false` if another call has incremented the counter since `known` was read.
 fn is_first(count: &AtomicU32, known: u32) -> bool {
     let next = known.wrapping_add(1);
     count
@@ -320,7 +304,7 @@ fn is_first(count: &AtomicU32, known: u32) -> bool {
         .is_ok()
 }
 
-/// Ends the probe if its call is cancelled before it has a result.
+/// The call may be cancelled before it has a result.
 #[derive(Debug)]
 pub(crate) struct TrialGuard(Arc<Circuit>);
 
@@ -330,7 +314,7 @@ impl Drop for TrialGuard {
     }
 }
 
-/// Between half of `pause` and `pause`, so that the instances of a service do not retry in lockstep.
+/// Between half of `pause` and `pause`, so that instances do not retry in lockstep.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(random::number()) / f64::from(u32::MAX))
 }
@@ -412,8 +396,7 @@ mod tests {
         StoreError::new(StoreErrorKind::Unreachable, "test")
     }
 
-    /// Regression, found by cutting connections under load: five requests on one connection opened the circuit although
-    /// Redis was healthy.
+    /// Regression: five requests on one connection opened the circuit although Redis was healthy.
     #[test]
     fn what_was_under_way_when_a_connection_broke_fails_once() {
         let (_, breaker) = manual();
@@ -428,8 +411,7 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// Regression, found with an overloaded process: the store had responded, but no task had run in time to read the
-    /// response.
+    /// Regression: the store had responded, but no task had run in time to read the response.
     #[test]
     fn a_missed_deadline_says_nothing_against_a_store_that_has_answered_others_meanwhile() {
         let (_, breaker) = manual();

@@ -14,10 +14,9 @@ use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The caller whose quota a request uses: a user, an API key, an address, or a combination.
 ///
-/// A key consists of parts, each with a kind (`"user"`, `"route"`, …) and a value. Kinds and lengths are part of the
-/// key. Therefore, `user "192.0.2.1"` never shares a quota with the address `192.0.2.1`, and `("ab", "c")` never shares
-/// a quota with `("a", "bc")`. The kinds that this crate uses for addresses, texts, numbers and others are reserved: no
-/// key from [`new`](Self::new) has a reserved kind, even if you use the same name.
+/// A key consists of parts, each with a kind (`"user"`, `"route"`, …) and a value. `user "192.0.2.1"` never shares a
+/// quota with the address `192.0.2.1`, nor `("ab", "c")` with `("a", "bc")`. The kinds of this crate are
+/// [reserved](ToPartitionKey): no key from [`new`](Self::new) has one, even if you use the same name.
 ///
 /// A key can contain personal data. Unless [`readable_keys`](crate::LimiterBuilder::readable_keys) is set, the key
 /// never leaves the process: stores see only a keyed 128-bit digest. `Debug` prints neither kind nor value.
@@ -38,30 +37,28 @@ use crate::error::{ConfigError, ConfigErrorKind};
 pub struct PartitionKey(SmallVec<[u8; 48]>);
 
 impl PartitionKey {
-    /// Creates a key with one part: the `kind` of the value, and the `value` that identifies the caller.
+    /// Creates a key with one part: a `kind`, and the `value` that identifies the caller.
     ///
-    /// Both can be any bytes of any length: stores see only the digest, whose size is constant. A kind with the same
-    /// name as a kind of this crate ([`address`, `text`, …](ToPartitionKey)) is still a different kind.
+    /// Both can be any bytes of any length.
     ///
     /// Keys from [`key::header`](crate::key::header) have the header's name as their kind, and a value set by the
     /// client. Use another kind for authenticated users: otherwise, a client could use another user's quota.
     pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         let kind = kind.as_ref();
-        // A reserved name gets one additional leading `=`, so that all kinds have different encodings, including the
-        // crate's own kinds.
+        // One more leading `=` for a reserved name keeps all encodings different.
         let signs = kind.iter().take_while(|byte| **byte == b'=').count();
         let is_taken = OWN_KINDS.iter().any(|own| own.as_bytes() == &kind[signs..]);
         Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
     }
 
-    /// A key without its value, to be completed for each request.
+    /// To be completed for each request.
     pub(crate) fn of_kind(kind: impl AsRef<[u8]>) -> Self {
         let mut key = Self::new(kind, []);
         key.0.truncate(key.0.len() - size_of::<u64>());
         key
     }
 
-    /// The key that [`new`](Self::new) creates from this kind and the value.
+    /// Equals [`new`](Self::new) with this kind and value.
     #[inline]
     pub(crate) fn with_value(&self, value: &[u8]) -> Self {
         let mut bytes = SmallVec::from_slice(&self.0);
@@ -70,7 +67,7 @@ impl PartitionKey {
         Self(bytes)
     }
 
-    /// A key of one of [`OWN_KINDS`], which never equals a key from [`new`](Self::new).
+    /// Never equals a key from [`new`](Self::new).
     pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
         debug_assert!(OWN_KINDS.contains(&kind), "{kind} has to be kept apart from others");
         Self::of_part([b"", kind.as_bytes()], value)
@@ -79,7 +76,7 @@ impl PartitionKey {
     fn of_part(kind: [&[u8]; 2], value: &[u8]) -> Self {
         let mut bytes = SmallVec::new();
         for field in [kind, [b"", value]] {
-            // Length prefixes make the encoding prefix-free: no two lists of parts share an encoding.
+            // Length prefixes make the encoding prefix-free.
             let length = field[0].len() + field[1].len();
             bytes.extend_from_slice(&(length as u64).to_le_bytes());
             field.iter().for_each(|piece| bytes.extend_from_slice(piece));
@@ -94,8 +91,8 @@ impl PartitionKey {
         self
     }
 
-    /// The readable form: `kind:value`, with slashes between parts, and percent-encoded where it would be ambiguous.
-    /// `None` if it is longer than `max_length`.
+    /// `kind:value`, with slashes between parts, and percent-encoded where it would be ambiguous. `None` if it is
+    /// longer than `max_length`.
     pub(crate) fn to_text(&self, max_length: usize) -> Option<String> {
         let mut text = String::new();
         let mut rest = &*self.0;
@@ -134,7 +131,6 @@ impl PartitionKey {
     }
 }
 
-/// Kinds that are reserved for this crate.
 const OWN_KINDS: [&str; 9] = [
     "address",
     "charged",
@@ -147,8 +143,8 @@ const OWN_KINDS: [&str; 9] = [
     "text",
 ];
 
-/// The beginning of readable keys: `scope:api`, or `scope:api/team` for a named key. No main key begins like a named
-/// key, because each part of a main key contains a colon.
+/// `scope:api`, or `scope:api/team` for a named key. No main key begins like a named key, because each part of a main
+/// key contains a colon.
 pub(crate) fn readable_scope(scope: &str, named: Option<&str>) -> String {
     let mut text = "scope:".to_owned();
     text.extend(percent_encode(scope.as_bytes(), ENCODED));
@@ -162,7 +158,6 @@ pub(crate) fn readable_scope(scope: &str, named: Option<&str>) -> String {
 /// The separators of the readable form, and the braces of a Redis hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
 
-/// Splits off a field with a length prefix.
 fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)
@@ -177,9 +172,9 @@ impl fmt::Debug for PartitionKey {
 /// A type that identifies a caller, such as the user that authentication inserts into the request's extensions.
 ///
 /// Implement the trait for your own type, with a kind of your choice, and pass the type to
-/// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses
-/// implement it with reserved kinds. In [readable keys](crate::LimiterBuilder::readable_keys), these are `text`,
-/// `number` (`negative` below zero) and `address`. Equal numbers of different types are the same caller.
+/// [`key::extension`](crate::key::extension). Strings, numbers (`i32`, `i64`, `u32`, `u64`, `u128`) and addresses have
+/// the reserved kinds `text`, `number` (`negative` below zero) and `address`, which [readable
+/// keys](crate::LimiterBuilder::readable_keys) show. Equal numbers of different types are the same caller.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -259,10 +254,10 @@ impl ToPartitionKey for IpAddr {
 
 /// The identity of a partition in a store: a 128-bit digest of its key.
 ///
-/// The digest is computed with keyed BLAKE3, so it is the same in every process, on every machine and with every
-/// version of Rust. With a [digest key](Scope::with_digest_key), it reveals nothing about the caller to anyone without
-/// that key. Without a digest key, callers can be identified by trying candidates. The probability that any two of 10
-/// million callers share a digest is below 10⁻²⁴.
+/// The digest is keyed BLAKE3, so it is the same in every process and on every machine. With a [digest
+/// key](Scope::with_digest_key), it reveals nothing about the caller to anyone without that key. Otherwise, callers can
+/// be identified by trying candidates. The probability that any two of 10 million callers share a digest is below
+/// 10⁻²⁴.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};
@@ -277,7 +272,7 @@ impl ToPartitionKey for IpAddr {
 pub struct PartitionId([u8; 16]);
 
 impl PartitionId {
-    /// Creates a partition ID from the bytes of its digest, as returned by [`to_bytes`](Self::to_bytes).
+    /// Creates a partition ID from the bytes of its digest.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
@@ -293,10 +288,10 @@ impl PartitionId {
     /// The value consists of the first twelve bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the
     /// context `tower-quota 2026-11-21 partition key in a field`. It cannot be used to find the partition in the store.
     ///
-    /// A client that knows the scope, the [name](Scope::keyed_by) of a named key and the format of the key can compute
-    /// the value before a request, to find out which of its requests share a quota. For the same reason, others can
-    /// identify the caller by trying candidates. A [`digest_key`](crate::LimiterBuilder::digest_key) prevents both. Set
-    /// one if people could guess the data from which keys are derived, such as addresses, names or user numbers.
+    /// Anyone who knows the scope, the [name](Scope::keyed_by) of a named key and the format of the key can compute the
+    /// value: clients, to find out which of their requests share a quota, and others, to identify the caller by trying
+    /// candidates. Set a [`digest_key`](crate::LimiterBuilder::digest_key) if people could guess the data from which
+    /// keys are derived, such as addresses, names or user numbers.
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -311,7 +306,7 @@ impl PartitionId {
 }
 
 impl Hash for PartitionId {
-    /// Hashed as one number, which is faster than the length and bytes of an array.
+    /// Faster than the length and bytes of an array.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.0));
     }
@@ -352,8 +347,8 @@ impl FromStr for PartitionId {
 
 /// The namespace of limits, such as `"api"`: a caller has separate quotas in each scope.
 ///
-/// A layer creates its scope from [`scope`](crate::RateLimitLayerBuilder::scope). Create a `Scope` to use a store
-/// without a layer, or to find a layer's quotas from another program. Reuse the scope, because creating a scope takes
+/// Create a `Scope` to use a store without a layer, or to find the quotas of a layer with the same
+/// [`scope`](crate::RateLimitLayerBuilder::scope) from another program. Reuse the scope, because creating one takes
 /// longer than using it.
 ///
 /// ```
@@ -374,14 +369,15 @@ impl Scope {
 
     /// Creates a scope.
     ///
-    /// Anyone who knows the name can compute the digests of callers whose keys they guess.
+    /// Anyone who knows the name can compute the digests of callers whose keys they guess: see
+    /// [`with_digest_key`](Self::with_digest_key).
     pub fn new(name: &str) -> Self {
         Self(blake3::derive_key(Self::CONTEXT, name.as_bytes()))
     }
 
     /// Creates a scope whose digests can be computed only with `key`.
     pub fn with_digest_key(name: &str, key: &[u8; 32]) -> Self {
-        // The name and the key are hashed separately. Otherwise, a key could be mistaken for the beginning of a name.
+        // A key could otherwise be mistaken for the beginning of a name.
         let Self(scope) = Self::new(name);
         Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
@@ -389,9 +385,7 @@ impl Scope {
     /// Returns the scope of a [named key](crate::LimiterBuilder::named_key) within this scope.
     ///
     /// Use it to find the partition of a team, for example, in Redis or in the [`pk`](PartitionId::shown_key) of a
-    /// response. To read or reset the quota of the team, use [`Limiter::keyed_by`](crate::Limiter::keyed_by). Each name
-    /// has a separate scope, so that equal values of different keys
-    /// [are different callers](crate::QuotaPolicy::keyed_by).
+    /// response. To read or reset the quota of the team, use [`Limiter::keyed_by`](crate::Limiter::keyed_by).
     ///
     /// ```
     /// use tower_quota::{Scope, ToPartitionKey};
@@ -445,7 +439,7 @@ impl fmt::Debug for Scope {
 mod tests {
     use super::*;
 
-    /// The expected bytes were computed with another implementation of BLAKE3.
+    /// Computed with another implementation of BLAKE3.
     #[test]
     fn a_digest_is_the_same_in_every_process_version_and_architecture() {
         let scope = Scope::new("api");
@@ -483,7 +477,7 @@ mod tests {
         assert_eq!(id.shown_key(), expected[4..]);
     }
 
-    /// These digests must not change. The expected bytes come from another implementation of BLAKE3.
+    /// These digests must not change.
     #[test]
     fn keys_of_addresses_and_numbers_have_kept_their_digests() {
         let vectors: [(&dyn ToPartitionKey, &str); 5] = [
@@ -502,7 +496,7 @@ mod tests {
         }
     }
 
-    /// These digests must not change. The expected bytes come from another implementation of BLAKE3.
+    /// These digests must not change.
     #[test]
     fn named_keys_have_kept_their_digests() {
         let user = PartitionKey::new("user", "alice").and(PartitionKey::new("route", "a"));

@@ -1,15 +1,13 @@
 //! The arithmetic of all algorithms, for custom stores.
 //!
-//! Use a [`Ledger`] to keep counts in a database for which this crate has no store. A ledger computes decisions, but
-//! performs no I/O: pass the time and the stored bytes of each partition of a plan; the ledger returns a
-//! [`Measurement`] and the new bytes.
+//! Use a [`Ledger`] to keep counts in a database for which this crate has no store. A ledger performs no I/O: pass the
+//! time and the stored bytes of each partition of a plan; it returns a [`Measurement`] and the new bytes.
 //!
-//! A store does this in a transaction: it reads the bytes, calls the ledger, and writes the new bytes. Without a
-//! transaction, writers overwrite each other's bytes, and charges are lost. A ledger ignores bytes from a newer version
-//! and bytes that no ledger has written.
+//! Call it in a transaction that reads and writes the bytes; otherwise, writers overwrite each other's bytes, and
+//! charges are lost. A ledger ignores bytes from a newer version and bytes that no ledger has written.
 //!
 //! The following store uses a key-value map with compare-and-set, and passes
-//! [`check_store`](crate::test_util::check_store) with all algorithms:
+//! [`check_store`](crate::test_util::check_store):
 //!
 //! ```
 #![doc = include_str!("../../examples/own_store.rs")]
@@ -34,12 +32,12 @@ use crate::{
 
 /// The state of some partitions at one time. See [the module](self) for an example.
 ///
-/// Create a new ledger for each attempt of a transaction, with the time and the bytes of this attempt.
+/// Create a new ledger for each attempt of a transaction.
 #[derive(Debug)]
 pub struct Ledger {
     now: Timestamp,
     lease_time: Duration,
-    /// Identifies this call. New states derive their birth and the numbers of log entries from it.
+    /// New states derive their birth and the numbers of log entries from it.
     call: u32,
     pages: Vec<Page>,
 }
@@ -67,8 +65,7 @@ impl Ledger {
 
     /// Creates a ledger at the time `now`.
     ///
-    /// The clocks of all instances that share the storage must agree within a few milliseconds. Preferably, use the
-    /// clock of the database.
+    /// The clocks of all instances must agree within a few milliseconds: preferably, use the clock of the database.
     pub fn at(now: Timestamp) -> Self {
         Self {
             now,
@@ -82,7 +79,7 @@ impl Ledger {
     /// Sets how long a slot of a [concurrency limit](crate::QuotaPolicy::concurrent) is held if its process never
     /// releases it.
     ///
-    /// A ledger does not renew slots: a request that takes longer loses its slot. Default: one minute.
+    /// A ledger does not renew slots. Default: one minute.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
@@ -274,7 +271,6 @@ mod tests {
         assert!(acquire(after(60), &mut bytes, &policies).is_allowed());
     }
 
-    /// Opens the stored bytes of several policies, truncated at each position and with each bit flipped.
     #[test]
     fn bytes_of_somebody_else_count_as_none_or_as_something_and_never_panic() {
         let (policies, mut bytes) = (policies(), None);

@@ -3,8 +3,7 @@ use crate::{
     clock::Timestamp,
 };
 
-/// States of policies that were not in the last charge of a partition, for example because of another tier or another
-/// version of the rules. Each state drains by its own rules and is kept until it is empty.
+/// States of another tier or version of the rules, for example. Each drains by its own rules until it is empty.
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     pub(super) at: Timestamp,
@@ -20,7 +19,6 @@ pub(super) struct UnknownEntry {
 }
 
 impl UnknownEntry {
-    /// Removes and returns the state of a policy. Returns an unused state if there is none of the same algorithm.
     pub(super) fn taken(states: &mut Vec<Self>, id: u32, counter: &Counter) -> Self {
         let known = states.iter().position(|foreign| foreign.id == id);
         let known = known.map(|position| states.swap_remove(position));
@@ -33,7 +31,6 @@ impl UnknownEntry {
 }
 
 pub(super) struct Kept<'a> {
-    /// The time at which the state was written.
     pub(super) at: Timestamp,
     pub(super) id: u32,
     pub(super) counter: &'a Counter,
@@ -60,7 +57,7 @@ impl Others {
         })
     }
 
-    /// Moves numeric states from the future to `now`, with the values that they had at the last charge.
+    /// Keeps the values that the states had at the last charge.
     pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
         // States are advanced lazily, so they may be older than the last charge.
         let times = times(self.at, last);
@@ -78,7 +75,6 @@ impl Others {
         }
     }
 
-    /// Returns the states and the birth; `None` for invalid bytes.
     pub(super) fn read_from(bytes: &mut Reader<'_>) -> Option<(Self, u32)> {
         let at = Timestamp::from_micros(bytes.amount()?);
         let birth = u32::try_from(bytes.any()?).ok()?;

@@ -16,11 +16,10 @@ use crate::{
     policy::{MAX_BUCKETS, Policy, PolicySet},
 };
 
-/// The states of a partition's policies, all written at the same time.
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionState {
     at: Timestamp,
-    /// The birth of the numeric states; see [`Moment::birth`].
+    /// See [`Moment::birth`].
     birth: u32,
     /// The policies of the last charge. `states` has one state per policy, then one per lockout, and then one per
     /// policy with initial units.
@@ -40,17 +39,15 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// A bucket whose level was written with other numbers than its policy's.
+/// The level was written with other numbers than the policy's.
 struct Change {
     id: u32,
     own: Bucket,
-    /// The bucket whose numbers were used to write the level.
     by: Bucket,
     level: u64,
     reading: BucketReading,
 }
 
-/// With the position of each policy in the plan.
 type Changes = SmallVec<[(usize, Change); 1]>;
 
 impl Change {
@@ -58,7 +55,6 @@ impl Change {
         self.reading.other.is_some_and(|other| other.is_kept)
     }
 
-    /// Returns the state to store after a rejection.
     fn rejected(&self) -> UnknownEntry {
         let (counter, level) = match self.is_kept() {
             true => {
@@ -81,15 +77,13 @@ impl Change {
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Read,
-    /// Charges the plan if all of it fits, and holds its slots with the lease. If the plan does not fit, does the same
-    /// as `Reject`.
+    /// If the plan does not fit, does the same as `Reject`.
     Charge(Option<Lease>),
     /// Converts the buckets of a rejected plan whose numbers have changed, unless they keep their rates.
     Reject,
 }
 
-/// Returns the number of the first entry of a log that is created by this call. No other log of the partition has the
-/// same numbers.
+/// No other log of the partition has the same numbers.
 fn first_entry(call: u32) -> u64 {
     u64::from(call) << 32
 }
@@ -105,7 +99,6 @@ impl PartitionState {
         }
     }
 
-    /// The inverse of [`buckets`](Self::buckets).
     pub(crate) fn of_buckets(at: Timestamp, birth: u32, policies: &PolicySet, levels: [u64; MAX_BUCKETS]) -> Self {
         let levels = levels.iter().take(policies.iter().len());
         Self {
@@ -117,8 +110,7 @@ impl PartitionState {
         }
     }
 
-    /// Returns the time, the birth, the policies and the levels of a partition that consists of a few buckets and
-    /// nothing else.
+    /// `None` unless the partition consists of a few buckets and nothing else.
     pub(crate) fn buckets(&self) -> Option<(Timestamp, u32, &PolicySet, [u64; MAX_BUCKETS])> {
         let policies = self.policies.as_ref()?;
         let mut levels = [0; MAX_BUCKETS];
@@ -138,7 +130,7 @@ impl PartitionState {
         self.policies.as_ref().is_some_and(|own| own.is_same(policies))
     }
 
-    /// Appends the usage before the charge to `reads`, in place, because moving the readings takes as long as computing
+    /// Appends the usage before the charge to `reads` in place, because moving the readings takes as long as computing
     /// them. `call` identifies the states that this charge creates.
     pub(crate) fn acquire(
         &mut self,
@@ -168,7 +160,7 @@ impl PartitionState {
         }
         if candidate.charge(found, &reads[before..], plan, step) {
             *self = candidate;
-            // Violated shadow policies keep their rates, just as after a rejection.
+            // Violated shadow policies keep their rates, as after a rejection.
             let violated = changed.iter().filter(|(number, _)| !reads[before + number].fits);
             let kept = violated.filter(|(_, change)| change.is_kept());
             self.keep(now, kept.map(|(_, change)| change.rejected()).collect());
@@ -183,7 +175,6 @@ impl PartitionState {
         found
     }
 
-    /// Omits empty states.
     pub(crate) fn write(&self, bytes: &mut Writer) {
         let states = Others {
             at: self.at,
@@ -192,7 +183,6 @@ impl PartitionState {
         states.write(self.birth, bytes);
     }
 
-    /// `None` for invalid bytes.
     pub(crate) fn read_from(bytes: &mut Reader<'_>) -> Option<Self> {
         let (others, birth) = Others::read_from(bytes)?;
         Some(Self {
@@ -204,8 +194,7 @@ impl PartitionState {
         })
     }
 
-    /// Charges the plan if this is a charging step and the plan fits. Returns `true` if the plan was charged. The
-    /// states must belong to the policies of the plan.
+    /// Returns `true` if the plan was charged. The states must belong to its policies.
     #[inline]
     fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
@@ -242,7 +231,7 @@ impl PartitionState {
     }
 
     /// Sets the buckets of new callers to their first levels, and the birth. Returns the states to keep if the plan is
-    /// rejected. Expects states of these policies, advanced to the time of the partition.
+    /// rejected. Expects states of these policies at the time of the partition.
     fn begin(&mut self, policies: &PolicySet, call: u32) -> Vec<UnknownEntry> {
         let mut begun = Vec::new();
         if !policies.traits().has_newcomers {
@@ -308,7 +297,7 @@ impl PartitionState {
         Found { moment, fits: all_fit }
     }
 
-    /// Returns the birth of the numeric states. If all are unused, they start a new lifetime with this call.
+    /// If all states are unused, they start a new lifetime with this call.
     #[inline]
     fn birth_at(&self, now: Timestamp, is_used: bool, call: u32) -> u32 {
         let is_used = is_used || self.others.as_ref().is_some_and(|others| others.count_anything(now));
@@ -347,8 +336,8 @@ impl PartitionState {
         self.at = now;
     }
 
-    /// Settles charges of policies that were not in the last charge. Each state keeps its numbers and thereby the rate
-    /// of the last charge: an older, smaller quota must not hide the usage of a larger one.
+    /// Settles charges of policies that were not in the last charge. Each state keeps its numbers: an older, smaller
+    /// quota must not hide the usage of a larger one.
     fn settle_apart(&mut self, now: Timestamp, settlement: PartSettlement<'_>, settle: &Settle, call: u32) {
         let mut states = self.advanced(now);
         let is_used = states.iter().any(|foreign| foreign.counter.form() == Form::Numbers);
@@ -389,8 +378,7 @@ impl PartitionState {
         }
     }
 
-    /// Converts buckets to the rates of changed policies, or records that they keep their rates, so that the wait of a
-    /// rejected caller is correct.
+    /// The wait of a rejected caller is correct only at the rates of its policies.
     fn bring_forward(&mut self, now: Timestamp, changed: &Changes) {
         if changed
             .iter()
@@ -400,7 +388,6 @@ impl PartitionState {
         }
     }
 
-    /// Replaces the states of some policies.
     fn keep(&mut self, now: Timestamp, kept: Vec<UnknownEntry>) {
         if kept.is_empty() {
             return;
@@ -411,7 +398,6 @@ impl PartitionState {
         self.scatter(now, states);
     }
 
-    /// Replaces all states by `states`, each of which has its own numbers.
     fn scatter(&mut self, now: Timestamp, states: Vec<UnknownEntry>) {
         *self = Self {
             at: now,
@@ -422,7 +408,6 @@ impl PartitionState {
         };
     }
 
-    /// Returns the buckets of these policies whose levels were written with other numbers.
     fn changed(&self, now: Timestamp, policies: &PolicySet) -> Changes {
         let change = |(number, policy): (usize, &Policy)| {
             let Counter::Bucket(own) = *policy.counter() else {
@@ -445,8 +430,8 @@ impl PartitionState {
         policies.iter().enumerate().filter_map(change).collect()
     }
 
-    /// Keeps held slots, and the logs of policies that are not in `policies`: a Redis store cannot find these logs,
-    /// because each is a separate key, whose name is derived from its policy.
+    /// Keeps held slots, and the logs of other policies: a Redis store cannot find these logs, because the names of
+    /// their keys are derived from the policies.
     pub(crate) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, counter: &Counter| match counter.form() {
             Form::Log => policies.iter().all(|policy| policy.log_id() != Some(id)),
@@ -463,7 +448,6 @@ impl PartitionState {
         }
     }
 
-    /// Returns the states converted to these policies, at `now`.
     fn with_policies(&self, now: Timestamp, policies: &PolicySet) -> Self {
         let mut foreign = self.advanced(now);
         let state_of = |entry: Entry<'_>| {
@@ -487,7 +471,7 @@ impl PartitionState {
         }
     }
 
-    /// Returns the states of the last charge's policies and lockouts, followed by all others.
+    /// The last charge's policies and lockouts, followed by all others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         let own = entries(list(&self.policies))
             .zip(&self.states)
@@ -501,7 +485,6 @@ impl PartitionState {
         own.chain(self.others.iter().flat_map(|others| others.kept()))
     }
 
-    /// Returns all states that are not empty, advanced to `now`.
     fn advanced(&self, now: Timestamp) -> Vec<UnknownEntry> {
         let advanced = self.kept().map(|kept| {
             let mut state = kept.state.clone();
@@ -515,11 +498,10 @@ impl PartitionState {
             .collect()
     }
 
-    /// Returns the time of the partition, which is frozen while the clock is at most a few seconds behind the last
-    /// write. States from further in the future are treated as written now, so their usage is neither refunded nor kept
-    /// for longer.
+    /// The time is frozen while the clock is at most a few seconds behind the last write. States from further in the
+    /// future are treated as written now, so their usage is neither refunded nor kept for longer.
     ///
-    /// Logs of other policies are ignored, as in Redis, where each log is a separate key.
+    /// Ignores logs of other policies, as in Redis, where each log is a separate key.
     #[inline]
     fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         if clock >= self.at && !policies.traits().has_logs {
@@ -559,12 +541,12 @@ impl PartitionState {
         states.any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
     }
 
-    /// Returns `true` if the state equals that of an unused partition.
+    /// Whether the state equals that of an unused partition.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
         if self.others.is_some() || self.states.len() > list(&self.policies).len() {
             return self.empty_at() <= now;
         }
-        // Fast path: called for every new partition, and each time for two existing partitions.
+        // Fast path: each new partition calls this for several others.
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut own = list(&self.policies).iter().zip(&self.states);
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
@@ -577,7 +559,7 @@ impl PartitionState {
         Timestamp::from_micros(empty_at.max().unwrap_or(0))
     }
 
-    /// Returns the priority of the policy with the largest used share, or `None` if the partition has expired.
+    /// The policy with the largest used share determines the priority. `None` if the partition has expired.
     pub(crate) fn eviction_priority(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
         let worths = self.kept().filter_map(|kept| {
             let worth = kept.counter.eviction_priority(kept.state, times(kept.at, now))?;

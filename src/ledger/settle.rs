@@ -7,14 +7,13 @@ pub(super) struct Settle {
     pub(super) times: Times,
     /// The server's time, in microseconds.
     pub(super) clock: u64,
-    /// The birth of the current state.
     pub(super) birth: u32,
     /// The number of the first entry of a new log.
     pub(super) first: u64,
 }
 
 impl Settle {
-    /// Settles one policy and its lockout. `counter` belongs to `state`. Returns `true` if anything was used before.
+    /// `counter` belongs to `state`. Returns `true` if anything was used before.
     pub(super) fn change(
         &self,
         adjustment: &Adjustment<'_>,
@@ -33,8 +32,7 @@ impl Settle {
             last: times.now,
             ..times
         };
-        // A state is converted to the numbers of the settling policy before it is read. In other numbers, the debt may
-        // be capped at the largest amount.
+        // Read after the conversion: in other numbers, the debt may be capped at the largest amount.
         let read = |state: &State, times: Times| match own == counter {
             true => own.read(state, times, 0, self.first),
             false => {

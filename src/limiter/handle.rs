@@ -12,15 +12,14 @@ use crate::{
 
 /// A rate limiter for the callers of one scope.
 ///
-/// A limiter limits the requests of a service through a [`RateLimitLayer`](crate::RateLimitLayer), and any other work
-/// directly: jobs, WebSocket messages, calls to a partner API. Create a limiter with [`builder`](Self::builder) and
-/// layers with [`with_limiter`](crate::RateLimitLayer::with_limiter), or get the limiter of a layer from
+/// A limiter serves a [`RateLimitLayer`](crate::RateLimitLayer), and limits any other work directly: jobs, WebSocket
+/// messages, calls to a partner API. Create layers of a limiter with
+/// [`with_limiter`](crate::RateLimitLayer::with_limiter), or get the limiter of a layer from
 /// [`limiter`](crate::RateLimitLayer::limiter). Clones share all state.
 ///
-/// [`check`](Self::check) is protected by the deadline, circuit breaker, rejection cache and fallback, and metrics
-/// count its decisions. Administrative methods of [`Caller`](crate::Caller), such as [`peek`](crate::Caller::peek) and
-/// [`reset`](crate::Caller::reset), call the store directly: wrap them in a timeout, and protect routes that expose
-/// them.
+/// [`check`](Self::check) is protected by the deadline, circuit breaker, rejection cache and fallback. Administrative
+/// methods of [`Caller`](crate::Caller), such as [`peek`](crate::Caller::peek) and [`reset`](crate::Caller::reset),
+/// call the store directly: wrap them in a timeout, and protect routes that expose them.
 ///
 /// ```
 /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -96,14 +95,12 @@ impl Limiter {
 
     /// Charges a custom plan, using the store and the fault tolerance of this limiter.
     ///
-    /// Use this for limits that are not in the rules, such as a quota from a contract or a database, to detect
-    /// duplicates, or to charge [several callers](Caller::plan) in one decision. The [`Plan`] specifies the policies,
-    /// partition and cost, as for a [`Store`](crate::Store). Derive the partition from a [`Scope`](crate::Scope) with a
-    /// different name than the limiter's, so that it cannot clash with a caller.
+    /// Use this for limits that are not in the rules, such as a quota from a contract, to detect duplicates, or to
+    /// charge [several callers](Caller::plan) in one decision. Derive the partition from a [`Scope`](crate::Scope) with
+    /// a different name than the limiter's, so that it cannot clash with a caller.
     ///
     /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works as
-    /// described in [`Caller::hold`]: the charge remains unless it is settled or refunded. A plan with cost 0 reads the
-    /// quota without charging it.
+    /// described in [`Caller::hold`]. A plan with cost 0 reads the quota without charging it.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope};
@@ -138,19 +135,16 @@ impl Limiter {
         self.0.permit(self.0.guard.decide(plan).made().await).await
     }
 
-    /// Returns a handle that replaces the rules of this limiter at run time.
-    ///
-    /// The rules of its layers are replaced, too: see [`RulesHandle`].
+    /// Returns a handle that replaces the rules of this limiter and its layers at run time.
     pub fn rules(&self) -> RulesHandle {
         RulesHandle(Arc::clone(&self.0.policies))
     }
 
     /// Returns the state of the circuit breaker between this limiter and its store, on this instance.
     ///
-    /// Use this for a status page or a health check that shows whether limits are enforced and, if not, why. The call
-    /// does not contact the store: without requests, nothing probes the store, and the state does not change. Returns
-    /// `None` for a Redis Cluster, where each node has its own circuit: see `tower_quota_lost_nodes` in
-    /// [`telemetry`](crate::telemetry).
+    /// Use this for a status page or a health check. The call does not contact the store: without requests, nothing
+    /// probes the store, and the state does not change. Returns `None` for a Redis Cluster, where each node has its own
+    /// circuit: see `tower_quota_lost_nodes` in [`telemetry`](crate::telemetry).
     pub fn circuit(&self) -> Option<CircuitState> {
         self.0.guard.circuit()
     }
@@ -158,12 +152,11 @@ impl Limiter {
     /// Checks that the store can make decisions, and that its settings do not endanger limits.
     ///
     /// Call this when the process starts. Otherwise, a store that cannot make decisions is noticed only by the first
-    /// requests, which pass unlimited unless the limiter [fails closed](crate::FailureMode::Closed). The returned
-    /// report contains warnings, for example if a decision takes longer than the
-    /// [deadline](crate::LimiterBuilder::deadline).
+    /// requests, which pass unlimited unless the limiter [fails closed](crate::FailureMode::Closed). The report
+    /// contains warnings, for example if a decision takes longer than the [deadline](crate::LimiterBuilder::deadline).
     ///
     /// The check ignores the [fallback](crate::LimiterBuilder::fallback), and affects neither circuit breakers nor
-    /// caches. A [`MemoryStore`](crate::MemoryStore) is always ready.
+    /// caches.
     ///
     /// ```
     /// use std::time::Duration;
@@ -186,17 +179,17 @@ impl Limiter {
     ///
     /// # Redis
     ///
-    /// The check covers every server: the Sentinel primary or all cluster nodes. It reads the version, role and
-    /// eviction policy, runs each command that scripts use, and makes eight decisions of each kind for a test caller,
-    /// each of which must see the previous one. Then it deletes the keys of the test caller. Afterwards,
-    /// these servers have cached the scripts of usual decisions, so that the first requests need not load them.
+    /// The check covers the Sentinel primary or all cluster nodes. It reads the version, role and eviction policy, runs
+    /// each command that scripts use, and makes eight decisions of each kind for a test caller, whose keys it then
+    /// deletes. Each decision must see the previous one. Afterwards, the servers have cached the scripts of usual
+    /// decisions.
     ///
     /// # Errors
     ///
     /// Returns the error that decisions would fail with: the server is unreachable, too old, a replica or an
     /// active-active database, the store's user lacks permission for a command (named in the message), or several
-    /// servers behind one address count separately. Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) if the check
-    /// takes longer than `timeout`.
+    /// servers behind one address count separately. Returns [`TimedOut`](crate::StoreErrorKind::TimedOut) after
+    /// `timeout`.
     pub async fn ready(&self, timeout: Duration) -> Result<StoreReport, StoreError> {
         let report = self.0.guard.store().ready(timeout).await?;
         let deadline = self.0.guard.deadline();
@@ -212,8 +205,7 @@ impl Limiter {
     ///
     /// Call this last, after the server has stopped and before the runtime ends: see [the
     /// program](crate::guide::operation#shutdown). Otherwise, refunds and released slots that have not reached Redis
-    /// are lost when the process exits: callers remain overcharged, and slots remain occupied until their lease
-    /// expires.
+    /// are lost: callers remain overcharged, and slots remain occupied until their lease expires.
     ///
     /// ```
     /// use std::time::Duration;
@@ -235,10 +227,9 @@ impl Limiter {
     ///
     /// # Requests during the flush
     ///
-    /// Requests may still finish during the flush, which waits for their settlements. Prefetching is paused, so
-    /// requests are charged individually. Unfinished requests keep their charges and slots. The limiter remains usable,
-    /// and `flush` can be called again. A [`fallback`](crate::LimiterBuilder::fallback) is flushed too. If a program
-    /// has several limiters, flush them concurrently.
+    /// Requests may still finish during the flush, which waits for their settlements. Unfinished requests keep their
+    /// charges and slots. Prefetching is paused, so requests are charged individually. The limiter remains usable. A
+    /// [`fallback`](crate::LimiterBuilder::fallback) is flushed, too. Flush several limiters concurrently.
     ///
     /// # Errors
     ///

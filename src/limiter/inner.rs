@@ -19,7 +19,6 @@ pub(crate) struct Inner {
     pub(super) log: LayerTelemetry,
 }
 
-/// What a store is asked, or has already answered.
 pub(crate) enum Question {
     Charged(Charged),
     Plan(Plan),
@@ -57,8 +56,7 @@ impl Inner {
         plan.ok_or(Outcome::Unlimited)
     }
 
-    /// Charges the policies at once, if the store is in memory and the policies are plain. Otherwise returns a plan, like
-    /// [`plan`](Self::plan).
+    /// Returns a plan unless the store is in memory and the policies are plain.
     #[inline]
     pub(crate) fn charge(
         &self,

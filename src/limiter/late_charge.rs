@@ -39,8 +39,7 @@ impl LateCharge {
 
     /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units.
     ///
-    /// Units that no policy of the caller counts are ignored. To charge only a custom unit, create the charge with 0
-    /// units.
+    /// Units that no policy of the caller counts are ignored.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.0.add(unit.into(), amount);
@@ -52,7 +51,7 @@ impl LateCharge {
     /// Without an ID, a repeated charge is applied again. Any text is valid. IDs of different callers or keys are
     /// independent, and so are those of [refunds](crate::Refund::with_id).
     ///
-    /// The store keeps the ID in a separate partition, for the length of the longest window of the policies. A full
+    /// The store keeps the ID for the length of the longest window of the policies. A full
     /// [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
     ///
     /// Recording the ID and charging the units are separate steps. If the process exits or the store fails between
@@ -72,14 +71,14 @@ pub enum LateChargeOutcome {
     Charged,
     /// At least one policy has reached [its bound](Settlement#late-charges) and counted fewer units.
     Capped {
-        /// The units that were not counted, by the policy that counted the fewest. A part of a unit counts as a unit.
+        /// The units that were not counted, rounded up, by the policy that counted the fewest.
         /// [Shadow](crate::QuotaPolicy::shadow) policies are not included.
         excess: u64,
     },
     /// A charge with this ID was already applied. Nothing has changed.
     Duplicate,
-    /// There was nothing to charge: the limits are switched off, the caller is exempt or has an unlimited tier, or for
-    /// this caller, key and tier, no policy counts these units.
+    /// The limits are disabled, the caller is exempt or has an unlimited tier, or no policy counts these units for this
+    /// caller, key and tier.
     NotApplicable,
 }
 
@@ -104,30 +103,28 @@ impl LateChargeOutcome {
 impl Caller {
     /// Charges units for work that is done, even if fewer remain.
     ///
-    /// Use this if one process checks and another learns the cost, for example a job or a proxy that reports usage;
-    /// [`LateCharge`] has an example. A process that holds a [`Permit`](crate::Permit) reports the cost to it instead,
-    /// which is exact.
+    /// Use this if one process checks and another learns the cost, for example a job or a proxy that reports usage. A
+    /// process that holds a [`Permit`](crate::Permit) reports the cost to it instead, which is exact. [`LateCharge`]
+    /// has an example.
     ///
-    /// The charge is never rejected, and counts now: used units rise to at most twice the capacity, or twice the
-    /// overage ceiling, like every [late charge](Settlement#late-charges), and later requests are rejected until the
-    /// debt is repaid. Shadow policies count the charge, too. It may begin a
-    /// [lockout](crate::QuotaPolicy::with_lockout), but never extends one. Concurrency limits and policies that count
-    /// bytes are not charged.
+    /// The charge is never rejected: used units rise to [at most twice the capacity](Settlement#late-charges), or twice
+    /// the overage ceiling, and later requests are rejected until the debt is repaid. Shadow policies count the charge,
+    /// too. It may begin a [lockout](crate::QuotaPolicy::with_lockout), but never extends one. Concurrency limits and
+    /// policies that count bytes are not charged.
     ///
-    /// Charges apply to the policies that [`peek`](Self::peek) reads. Nothing is charged while the limits are
+    /// Charges apply to the policies that [`peek`](Self::peek) reads, but not while the limits are
     /// [disabled](crate::RulesHandle::disable), or to a main key that the [access list](crate::AccessList) allows. Keys
     /// that it blocks are charged.
     ///
-    /// This instance rejects by the new count at once, and others [within a
-    /// second](crate::LimiterBuilder::rejection_cache). A charge does not use
-    /// [prefetched](crate::QuotaPolicy::with_prefetch) units, so instances that hold some admit up to instances ×
-    /// `units` more after the charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one step
-    /// per key: if the store fails, only some keys may be charged.
+    /// Other instances reject by the new count [within a second](crate::LimiterBuilder::rejection_cache). A charge does
+    /// not use [prefetched](crate::QuotaPolicy::with_prefetch) units, so instances that hold some admit up to instances
+    /// × `units` more after the charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one
+    /// step per key: if the store fails, only some keys may be charged.
     ///
     /// # Errors
     ///
-    /// Returns an error if the limiter has no such key or tier, or if the store fails. No failure mode and no fallback
-    /// apply. After a store failure, it is unknown whether the units were charged.
+    /// Returns an error if the limiter has no such key or tier, or if the store fails, without a failure mode or
+    /// fallback. After a store failure, it is unknown whether the units were charged.
     ///
     /// # Cancellation
     ///

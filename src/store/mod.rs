@@ -25,9 +25,8 @@ use crate::{
 /// A quota store, which charges all policies of a [`Plan`] or none, atomically except across [several
 /// servers](Plan::and).
 ///
-/// Implement the trait to wrap another store, for example to count calls or to inject faults. For another database,
-/// implement it with a [`Ledger`](crate::ledger::Ledger), as the example of [`ledger`](crate::ledger) does, and test it
-/// with `test_util::check_store`.
+/// Implement the trait to wrap another store, for example to inject faults, or for another database with a
+/// [`Ledger`](crate::ledger::Ledger); test it with `test_util::check_store`.
 ///
 /// A store that wraps another, or that uses several servers, should also implement [`traits`](Self::traits),
 /// [`silence`](Self::silence), [`flush`](Self::flush) and [`ready`](Self::ready).
@@ -122,15 +121,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// slots are released when their lease expires.
     ///
     /// The change takes effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
-    /// partition on this store or its clones, so that a client's next request sees it. Decisions may wait for
-    /// settlements.
+    /// partition on this store or its clones.
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
-    /// Resets the plan's partitions to their full quota, for example for support staff.
+    /// Resets the plan's partitions to their full quota.
     ///
     /// Slots of requests in progress stay acquired. All counts are reset, even of policies that the plan does not
-    /// contain, except [sliding window logs](crate::Algorithm::SlidingWindowLog) whose policy it does not contain,
-    /// because in Redis each log has its own key. The cost of the plan is ignored.
+    /// contain, except their [sliding window logs](crate::Algorithm::SlidingWindowLog), each of which has its own key
+    /// in Redis. The cost of the plan is ignored.
     ///
     /// [`Caller::reset`](crate::Caller::reset) also clears the [cached
     /// rejections](crate::LimiterBuilder::rejection_cache).
@@ -160,7 +158,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Decides a plan without charging it.
     ///
     /// The decision shows whether and [when](Decision::availability) the plan would be admitted, and the remaining
-    /// units, which do not depend on its cost. Nothing is reserved, and the decision cannot be settled.
+    /// units, which do not depend on its cost. It cannot be settled.
     ///
     /// ```
     /// use tower_quota::{Algorithm, Availability, MemoryStore, Outcome, PartitionKey};
@@ -197,16 +195,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// `None`, the default, means unknown.
     ///
     /// The layer calls this when the deadline of a decision expires. If the silence is shorter than the deadline, the
-    /// server replies to others, and the decision [waits longer](crate::LimiterBuilder::deadline). Otherwise, it fails.
+    /// decision [waits longer](crate::LimiterBuilder::deadline). Otherwise, it fails.
     fn silence(&self) -> StoreFuture<Option<Duration>> {
         StoreFuture::ready(Ok(None))
     }
 
     /// Returns the store in memory of which this store is a handle.
     ///
-    /// A limiter without a [fallback](crate::LimiterBuilder::fallback) reads this once, when it is built, and then charges
-    /// usual requests there without calling [`acquire`](Self::acquire), which makes them cheaper. A store that wraps
-    /// another to observe or change its calls must not forward the call. Default: `None`.
+    /// A limiter without a [fallback](crate::LimiterBuilder::fallback) reads this once, and then charges usual requests
+    /// there without calling [`acquire`](Self::acquire). A store that wraps another to observe or change its calls must
+    /// not forward the call. Default: `None`.
     fn as_memory(&self) -> Option<&MemoryStore> {
         None
     }
@@ -218,9 +216,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
 
     /// Waits for pending [settlements](Self::settle), for up to `timeout`. Call this before the process exits.
     ///
-    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also refunds prefetched units. Settlements
-    /// made during the call are awaited, too. The store remains usable. A `timeout` of zero only checks for pending
-    /// settlements.
+    /// Settlements made during the call are awaited, too. A `timeout` of zero only checks for pending settlements.
+    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also refunds prefetched units.
     ///
     /// Default: completes immediately, which is correct if `settle` takes effect before it returns.
     ///
@@ -238,8 +235,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Checks within `timeout` that the store can decide. Call this when the process starts.
     ///
     /// Warnings of the report are about server settings that may later weaken limits. Behind a limiter, call
-    /// [`Limiter::ready`](crate::Limiter::ready), which lists the checks of a Redis server. Default: completes
-    /// immediately, without warnings.
+    /// [`Limiter::ready`](crate::Limiter::ready). Default: completes immediately, without warnings.
     ///
     /// # Errors
     ///

@@ -43,9 +43,8 @@ impl StoreReport {
         self.decision_time
     }
 
-    /// Returns warnings about settings of the servers that may later weaken limits, and about failed checks.
-    ///
-    /// Warnings are for operators, and contain neither callers nor passwords.
+    /// Returns warnings, without callers or passwords, about settings of the servers that may later weaken limits, and
+    /// about failed checks.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.warnings.iter().map(|warning| &**warning)
     }

@@ -1,5 +1,3 @@
-//! Constant properties of a store.
-
 /// Constant properties of a [`Store`](crate::Store), returned by [`Store::traits`](crate::Store::traits).
 ///
 /// ```
@@ -27,8 +25,7 @@ pub struct StoreTraits {
 impl StoreTraits {
     /// Declares that the store has a circuit breaker per server.
     ///
-    /// Limiters then add no circuit breaker of their own, because a breaker for the whole store would also reject calls
-    /// to servers that respond.
+    /// Limiters then add none of their own, which would also reject calls to servers that respond.
     #[must_use]
     pub const fn with_own_breakers(mut self) -> Self {
         self.has_own_breakers = true;
@@ -37,9 +34,9 @@ impl StoreTraits {
 
     /// Sets a number that identifies the counts of the store within this process.
     ///
-    /// Stores that share their counts, such as clones or two handles to the same server, must have the same number; all
-    /// other stores must have different numbers. The number is only used to detect
-    /// [misconfigurations](crate::docs::mistakes) and to report the scope that fills a store. Default: none.
+    /// Stores that share their counts, such as clones, must have the same number, and all others different ones. The
+    /// number is only used to detect [misconfigurations](crate::docs::mistakes) and to report the scope that fills a
+    /// store. Default: none.
     #[must_use]
     pub const fn with_identity(mut self, identity: u64) -> Self {
         self.identity = Some(identity);
@@ -48,9 +45,8 @@ impl StoreTraits {
 
     /// Declares that the store is only used by tests.
     ///
-    /// Layers that use the store add their [`Decision`](crate::Decision) to every response, as with
-    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), so that the assertions of
-    /// `test_util` can find it.
+    /// Layers then add their [`Decision`](crate::Decision) to every response, as with
+    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), for the assertions of `test_util`.
     #[must_use]
     pub const fn for_tests(mut self) -> Self {
         self.is_for_tests = true;

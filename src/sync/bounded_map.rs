@@ -3,21 +3,18 @@ use indexmap::IndexMap;
 
 use crate::{partition::PartitionId, sync::random::Sequence};
 
-/// A size-limited map of partitions that needs no background task.
+/// A size-limited map without a background task.
 ///
-/// Each new entry removes up to two expired entries. If the map is full, a new entry evicts the entry with the lowest
-/// worth in a sample of eight, one from each eighth of the map. While every entry in the sample is worth more than the
-/// new one, the sample grows, up to 32. The sample is random, so that consecutive entries compete with entries from the
-/// whole map, and clients cannot predict the next eviction.
+/// Each new entry removes up to two expired entries. A full map evicts the entry with the lowest worth in a sample of
+/// eight, one from each eighth of the map, which grows to up to 32 while every entry in it is worth more than the new
+/// one. The sample is random, so that clients cannot predict the next eviction.
 ///
-/// The map records which entries were [visited](Self::visit) after their insertion. The worth of an entry should depend
-/// on visits, because entries from a flood of new keys are never visited.
+/// The worth should depend on [visits](Self::visit), because entries from a flood of new keys are never visited.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
-    /// Indexed like the entries. Stored separately, because a flag in each entry would take eight bytes.
+    /// Separate, because a flag in each entry would take eight bytes.
     visited: Vec<bool>,
     cap: usize,
-    /// The index at which the next search for expired entries starts.
     hand: usize,
     random: Sequence,
     /// Called after the eviction of an entry that had not expired.
@@ -25,11 +22,9 @@ pub(crate) struct BoundedMap<V> {
 }
 
 impl<V> BoundedMap<V> {
-    /// The number of entries that each insertion checks for expiry.
+    /// Entries that each insertion checks for expiry.
     const SWEEP: usize = 2;
-    /// The minimum size of the sample for an eviction.
     const CANDIDATES: usize = 8;
-    /// The maximum size of the sample.
     const MAX_CANDIDATES: usize = 32;
 
     pub(crate) fn new(cap: usize, evicted: fn()) -> Self {
@@ -47,7 +42,6 @@ impl<V> BoundedMap<V> {
         self.entries.len()
     }
 
-    /// Returns the entry of a partition and marks it as visited.
     #[inline]
     pub(crate) fn visit(&mut self, partition: PartitionId) -> Option<&mut V> {
         let (index, _, value) = self.entries.get_full_mut(&partition)?;
@@ -55,7 +49,6 @@ impl<V> BoundedMap<V> {
         Some(value)
     }
 
-    /// Unlike [`visit`](Self::visit), does not mark the entry as visited.
     #[inline]
     pub(crate) fn get_mut(&mut self, partition: PartitionId) -> Option<&mut V> {
         self.entries.get_mut(&partition)
@@ -97,7 +90,6 @@ impl<V> BoundedMap<V> {
         &mut self.entries[index]
     }
 
-    /// Inserts an entry for a partition that has none, and returns the index of the entry.
     pub(crate) fn insert<W: Ord>(
         &mut self,
         partition: PartitionId,
@@ -114,8 +106,7 @@ impl<V> BoundedMap<V> {
         self.entries.insert_full(partition, value).0
     }
 
-    /// Doubles the capacity, up to the maximum. The growth policy of the collections could exceed the maximum and waste
-    /// nearly half of the memory.
+    /// Up to the maximum, which the growth policy of the collections could exceed.
     fn grow(&mut self) {
         let len = self.entries.len();
         if len == self.entries.capacity() {
@@ -139,7 +130,6 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    /// Evicts an entry to make room for a new entry with the worth `new`.
     fn evict<W: Ord>(&mut self, new: &W, is_expired: impl Fn(&V) -> bool, worth: impl Fn(&V, bool) -> W) {
         let mut victim: Option<(W, usize)> = None;
         for number in 0..Self::MAX_CANDIDATES {
@@ -161,7 +151,7 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    /// Returns a random index in one eighth of the map. In a map of at most eight entries, returns each index in turn.
+    /// A random index in one eighth of the map; at most eight entries are returned in turn.
     fn candidate(&mut self, part: usize) -> usize {
         match self.entries.len() {
             len @ ..=Self::CANDIDATES => part % len.max(1),
@@ -179,7 +169,7 @@ mod tests {
 
     thread_local!(static EVICTIONS: Cell<usize> = const { Cell::new(0) });
 
-    /// Maps numbers to their worth. Entries of worth 0 have expired.
+    /// Entries of worth 0 have expired.
     struct Numbers(BoundedMap<u64>);
 
     impl Numbers {
@@ -204,7 +194,6 @@ mod tests {
         Scope::new("numbers").partition(&PartitionKey::new("number", number.to_be_bytes()))
     }
 
-    /// The valuable entries fill half of the map and are adjacent.
     #[test]
     fn entries_that_are_worth_more_survive_a_flood() {
         let mut map = Numbers::new(1_000);
@@ -236,7 +225,7 @@ mod tests {
         }
     }
 
-    /// A new caller must always get an entry: without an entry, the caller would never be limited.
+    /// Without an entry, a caller would never be limited.
     #[test]
     fn a_new_entry_finds_room_even_among_those_that_are_worth_more() {
         let mut map = Numbers::new(100);

@@ -16,26 +16,24 @@ use tokio::{
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// While the store replies, a call may take this many times its deadline.
+/// The maximum number of deadlines, while the store replies.
 const PATIENCE: u32 = 5;
 
-/// The maximum extension of a deadline.
 const LONGEST_EXTENSION: Duration = Duration::from_secs(1);
 
-/// The maximum number of tasks through which a reply passes: the reader, the task of a shared call, the task that
-/// prefetches a batch, and the request that spends a unit.
+/// A reply passes through the reader, the task of a shared call, the task that prefetches a batch, and the request that
+/// spends a unit.
 const HANDS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// The store was silent.
     Unanswered,
     /// The store replied to other calls until the end of the extension.
     Behind,
 }
 
 impl Late {
-    /// Returns the error of a store call. `Behind` does not count against the store.
+    /// `Behind` does not count against the store.
     pub(crate) fn error(self, unanswered: impl Into<Cow<'static, str>>) -> StoreError {
         match self {
             Self::Unanswered => StoreError::new(StoreErrorKind::TimedOut, unanswered),
@@ -47,17 +45,14 @@ impl Late {
     }
 }
 
-/// Returns the longest wait for a call in a process that runs.
 pub(crate) fn longest_wait(deadline: Duration) -> Duration {
     deadline.saturating_mul(PATIENCE).min(deadline + LONGEST_EXTENSION)
 }
 
-/// Returns the result of a call if it completes by the deadline.
-///
-/// The deadline is extended while the store replies to other calls, because then the machine or the server is
-/// overloaded, and without the extension requests would pass uncounted under exactly the load that limits protect
-/// against. `silence` reads the replies that have arrived, and returns for how long the store has been silent. The call
-/// fails if the store is silent for as long as the deadline, or at the end of the extension.
+/// Extends the deadline while the store replies to other calls, because without the extension requests would pass
+/// uncounted under exactly the load that limits protect against. `silence` reads the replies that have arrived, and
+/// returns for how long the store has been silent. The call fails after a silence as long as the deadline, or at the
+/// end of the extension.
 pub(crate) async fn within<T, S: Future<Output = Option<Duration>>>(
     deadline: Instant,
     call: impl Future<Output = T>,
@@ -85,7 +80,6 @@ async fn extended<T, S: Future<Output = Option<Duration>>>(
         end = longest.min(end + wake.elapsed());
         let silence = async {
             let silence = timeout_at(longest, silence()).await.unwrap_or_default()?;
-            // A reply that was read is handed on.
             for _ in 0..HANDS {
                 yield_now().await;
             }
@@ -105,7 +99,6 @@ async fn extended<T, S: Future<Output = Option<Duration>>>(
     }
 }
 
-/// Returns the result of the call, or else that of `other`.
 async fn unless<T, O>(call: &mut Pin<&mut impl Future<Output = T>>, other: impl Future<Output = O>) -> Result<T, O> {
     let mut other = pin!(other);
     poll_fn(|cx| match call.as_mut().poll(cx) {
@@ -115,8 +108,7 @@ async fn unless<T, O>(call: &mut Pin<&mut impl Future<Output = T>>, other: impl 
     .await
 }
 
-/// Returns `true` if the work completes within `time`. Without a runtime, there are no timers, and the work is polled
-/// only once.
+/// Without a runtime, there are no timers, and the work is polled only once.
 pub(crate) async fn ends_within(time: Duration, work: impl Future<Output = ()>) -> bool {
     let mut work = pin!(work);
     let is_over = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();
@@ -137,8 +129,6 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Returns the result of a call that completes after `answer`, in a process whose tasks run every `turn`, and the
-    /// elapsed time.
     async fn call(
         answer: Duration,
         turn: Duration,

@@ -1,5 +1,3 @@
-//! Synchronization, collections and random numbers shared by several modules.
-
 pub(crate) mod bounded_map;
 pub(crate) mod deadline;
 pub(crate) mod mutex;

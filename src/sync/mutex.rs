@@ -3,8 +3,7 @@ use std::{
     sync::{MutexGuard, PoisonError},
 };
 
-/// A mutex without poisoning, for values that are valid after every statement under the lock. A panic of a
-/// user-supplied closure therefore leaves a valid value behind.
+/// A mutex without poisoning, for values that are valid after every statement under the lock.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,7 +1,6 @@
-//! Copies of a shared value per group of threads (*lane*), to avoid contention on its reference count.
+//! Copies of a shared value per group of threads (*lane*).
 //!
-//! A contended reference count costs about 50 ns per update, as much as an in-memory decision. Values that each request
-//! clones, such as its policies and the layer, therefore have one copy per lane.
+//! A contended reference count costs about 50 ns per update, as much as an in-memory decision.
 
 use std::{
     ops::Deref,
@@ -11,21 +10,19 @@ use std::{
     },
 };
 
-/// Exceeds the thread count of most processors, because short-lived threads also consume numbers, and two busy threads
-/// should not share a lane.
+/// Exceeds the thread count of most processors, because short-lived threads also consume numbers.
 const LANES: usize = 32;
 
-/// Returns the number of this thread. Threads that are started together get different lanes.
+/// Threads that are started together get different lanes.
 fn number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
 
     thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
 
-    // When a thread exits, its number is destroyed, but other destructors of the thread may still drop requests.
+    // Other destructors of an exiting thread may still drop requests.
     NUMBER.try_with(|number| *number).unwrap_or_default()
 }
 
-/// A value, with a lazily created copy for each lane.
 #[derive(Debug)]
 pub(crate) struct PerThread<T> {
     first: T,
@@ -40,21 +37,18 @@ impl<T> PerThread<T> {
         }
     }
 
-    /// Returns the original value.
     #[inline]
     pub(crate) fn first(&self) -> &T {
         &self.first
     }
 
-    /// Returns the copy of this thread's lane, which `copy` creates on first use.
     #[inline]
     pub(crate) fn local(&self, copy: impl FnOnce(&T) -> T) -> &T {
         self.copies[number() % LANES].get_or_init(|| copy(&self.first))
     }
 }
 
-/// A value on its own cache lines, separate from other values and from the reference count of its `Arc`. Aligned to 128
-/// bytes, because processors fetch 64-byte lines in pairs.
+/// Aligned to 128 bytes, because processors fetch 64-byte lines in pairs.
 #[derive(Debug, Default, PartialEq, Eq)]
 #[repr(align(128))]
 pub(crate) struct CachePadded<T>(pub(crate) T);
@@ -74,10 +68,9 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for CachePadded<T> {
     }
 }
 
-/// A reference to a shared value, with a reference count that only one lane updates.
+/// Only one lane updates the reference count.
 pub(crate) type PerThreadRef<T> = Arc<CachePadded<Arc<T>>>;
 
-/// A shared value, with a reference per lane.
 #[derive(Debug)]
 pub(crate) struct Shared<T>(Arc<PerThread<PerThreadRef<T>>>);
 
@@ -86,14 +79,13 @@ impl<T> Shared<T> {
         Self(Arc::new(PerThread::new(Arc::new(CachePadded(Arc::new(value))))))
     }
 
-    /// Returns a reference that uses the reference count of this thread's lane.
     #[inline]
     pub(crate) fn local(&self) -> PerThreadRef<T> {
         let reference = self.0.local(|first| Arc::new(CachePadded(Arc::clone(first))));
         Arc::clone(reference)
     }
 
-    /// Returns a reference for uses that outlive a request.
+    /// Use this for references that outlive a request.
     pub(crate) fn whole(&self) -> &Arc<T> {
         self.0.first()
     }
@@ -124,7 +116,7 @@ mod tests {
     fn each_lane_has_a_copy_of_its_own_which_its_threads_keep() {
         let per_thread = PerThread::new(Arc::new(7));
         let here = || Arc::as_ptr(per_thread.local(|first| Arc::new(**first))).addr();
-        // Threads of other tests also consume numbers, so two of these threads may share a lane.
+        // Threads of other tests also consume numbers.
         let copies: Vec<(usize, [usize; 2])> = thread::scope(|scope| {
             let threads: Vec<_> = (0..8)
                 .map(|_| scope.spawn(|| (number() % LANES, [here(), here()])))

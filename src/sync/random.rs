@@ -1,18 +1,17 @@
-//! Random numbers that need not be secret, such as pauses and eviction candidates.
+//! Random numbers that need not be secret.
 
 use std::hash::{BuildHasher, RandomState};
 
-/// Returns a random number. `RandomState` is keyed randomly, which is sufficient and needs no dependency.
+/// `RandomState` is keyed randomly and needs no dependency.
 pub(crate) fn number() -> u32 {
     long_number() as u32
 }
 
-/// Returns a random number of 64 bits.
 pub(crate) fn long_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// A random sequence that takes a nanosecond per number: SplitMix64 (Steele, Lea and Flood 2014) with a random seed.
+/// SplitMix64 (Steele, Lea and Flood 2014) takes a nanosecond per number.
 #[derive(Debug)]
 pub(crate) struct Sequence(u64);
 
@@ -21,14 +20,13 @@ impl Sequence {
         Self(long_number())
     }
 
-    /// Returns a number below `bound`, which must not be 0.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         mixed ^= mixed >> 31;
-        // The upper bits of the product. For bounds below 2³², the bias is less than one part in 2³².
+        // For bounds below 2³², the bias is less than one part in 2³².
         ((u128::from(mixed) * bound as u128) >> 64) as usize
     }
 }
@@ -49,14 +47,12 @@ mod tests {
             range.start + self.below((range.end - range.start) as usize) as u64
         }
 
-        /// Creates a list whose length is in the range.
         pub(crate) fn list<T>(&mut self, count: std::ops::Range<u64>, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
             (0..self.within(count)).map(|_| item(self)).collect()
         }
     }
 
-    /// Tests a property with random inputs. If a property fails, the seed of its `Sequence` is printed, which
-    /// reproduces the input.
+    /// Prints the seed of a failed case, which reproduces the input.
     pub(crate) fn for_many(cases: usize, property: impl Fn(&mut Sequence)) {
         struct Start(u64);
 

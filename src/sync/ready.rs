@@ -1,15 +1,12 @@
-//! Helpers for Tower's contract that a service is polled ready before it is called.
-
 use std::mem;
 
-/// Takes the service that was polled ready, and leaves a clone, which was not polled.
+/// Leaves a clone, which was not polled ready.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     mem::replace(service, clone)
 }
 
-/// Guards a ready service while a user-supplied closure runs. If the closure panics, the service is dropped, because it
-/// may hold a permit.
+/// If a closure of the program panics, the service is dropped, because it may hold a permit.
 pub(crate) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
 
 impl<'a, S: Clone> ReadyService<'a, S> {

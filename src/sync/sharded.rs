@@ -4,18 +4,15 @@ use foldhash::fast::RandomState;
 
 use crate::{partition::PartitionId, sync::mutex::Mutex};
 
-/// Distributes partitions among up to 64 shards, each with its own lock.
+/// Up to 64 shards, each with its own lock.
 ///
-/// Partitions are assigned to shards by a randomly keyed hash, so that clients cannot choose keys that collide in one
-/// shard.
+/// The hash is keyed randomly, so that clients cannot choose keys that collide in one shard.
 pub(crate) struct Sharded<V> {
     shards: Box<[Mutex<V>]>,
     hasher: RandomState,
 }
 
 impl<V> Sharded<V> {
-    /// Divides `cap` partitions evenly among the shards. `shard` creates a shard for its number of partitions.
-    ///
     /// A small `cap` is divided among few shards, because hashing distributes partitions unevenly among small shards.
     pub(crate) fn new(cap: usize, shard: impl Fn(usize) -> V) -> Self {
         let count = (cap / 1024).clamp(1, 64).next_power_of_two();
@@ -34,13 +31,12 @@ impl<V> Sharded<V> {
         self.shards.iter().map(Mutex::lock)
     }
 
-    /// Returns the shard of a partition. Callers that lock several shards must lock them in ascending order.
+    /// Callers that lock several shards lock them in ascending order.
     #[inline]
     pub(crate) fn index(&self, partition: PartitionId) -> usize {
         self.index_of(self.hash(partition))
     }
 
-    /// Like [`index`](Self::index), from the hash of the partition.
     #[inline]
     pub(crate) fn index_of(&self, hash: u64) -> usize {
         (hash >> 32) as usize & (self.shards.len() - 1)
@@ -51,7 +47,7 @@ impl<V> Sharded<V> {
         self.shards[index].lock()
     }
 
-    /// Returns the hash of a partition. The shard index only depends on the upper 32 bits.
+    /// The shard index only depends on the upper 32 bits.
     #[inline]
     pub(crate) fn hash(&self, partition: PartitionId) -> u64 {
         self.hasher.hash_one(partition)

@@ -1,4 +1,4 @@
-//! Assertions about decisions. Failure messages contain the whole decision.
+//! Failure messages contain the whole decision.
 
 use std::fmt::Write;
 
@@ -8,13 +8,13 @@ use crate::decision::{Allowance, Decision, Outcome};
 
 /// Returns the decision on the request from its response.
 ///
-/// If a layer rejected the request, returns the decision of the innermost such layer; otherwise, of the outermost
-/// layer. Use this for checks that the other functions of this module do not cover. The [module](crate::test_util) has an example.
+/// If a layer rejected the request, this is the decision of the innermost such layer; otherwise, of the outermost
+/// layer. The [module](crate::test_util) has an example.
 ///
 /// # Panics
 ///
-/// Panics if the response has no decision. This is the case if the request passed through no layer, or if the response
-/// was received over a network connection. Responses to allowed requests only contain a decision if the store is [for
+/// Panics if the response has no decision, because the request passed through no layer, or the response was received
+/// over a network connection. Responses to allowed requests only contain a decision if the store is [for
 /// tests](crate::StoreTraits::for_tests), like `ScriptedStore`, or if
 /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) is set.
 #[track_caller]
@@ -32,13 +32,9 @@ pub fn decision<B>(response: &Response<B>) -> &Decision {
 
 /// Asserts that `policy` rejected the request. Other policies may have rejected it, too.
 ///
-/// The [module](crate::test_util) has an example.
-///
 /// # Panics
 ///
-/// Panics if the policy did not reject the request, or if the decision has no policy with this name. The message
-/// contains the decision: `the policy "daily" did not reject the request; status 429 Too Many Requests, Rejected;
-/// "burst": …`.
+/// Panics if the policy did not reject the request, or if the decision has no policy with this name.
 #[track_caller]
 pub fn assert_rejected_by<B>(response: &Response<B>, policy: &str) {
     assert_outcome(response, Outcome::Rejected);
@@ -51,11 +47,9 @@ pub fn assert_rejected_by<B>(response: &Response<B>, policy: &str) {
 
 /// Asserts the outcome of the request.
 ///
-/// The [module](crate::test_util) has an example.
-///
 /// # Panics
 ///
-/// Panics if the outcome differs. The message contains the decision.
+/// Panics if the outcome differs.
 #[track_caller]
 pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
     assert!(
@@ -66,8 +60,6 @@ pub fn assert_outcome<B>(response: &Response<B>, outcome: Outcome) {
 }
 
 /// Returns the remaining units of `policy`, rounded down, after any charge for this request.
-///
-/// The [module](crate::test_util) has an example.
 ///
 /// # Panics
 ///
@@ -93,7 +85,6 @@ fn story<B>(response: &Response<B>) -> String {
     let mut story = format!("status {}, {:?}", response.status(), decision.outcome());
     for allowance in decision.allowances() {
         let (name, remaining) = (allowance.policy().name(), allowance.remaining());
-        // Writing to a string cannot fail.
         let _ = write!(story, "; {name:?}: {remaining} left");
         let _ = match allowance.retry_after() {
             Some(wait) => write!(story, ", rejects for {wait:?}"),

@@ -11,8 +11,8 @@ use crate::{
 
 /// Tests a custom [`Store`] against the [`MemoryStore`].
 ///
-/// `make` creates an empty store that uses the given clock, which the suite advances. The suite runs several thousand
-/// random calls, with one and two partitions and with all algorithms, and asserts that
+/// `make` creates an empty store that uses the given clock, which the suite advances. Several thousand random calls,
+/// with one and two partitions and with all algorithms, assert that
 ///
 /// - each measurement equals that of a `MemoryStore` after the same steps,
 /// - a charge is admitted if and only if it fits according to the reading,
@@ -20,8 +20,7 @@ use crate::{
 /// - a settlement whose future is dropped takes effect before the next call,
 /// - concurrent requests do not exceed the quota.
 ///
-/// The suite holds each slot for about 10 s at most. It does not test storage failures, lease times, or late
-/// settlements.
+/// Each slot is held for about 10 s at most. Storage failures, lease times and late settlements are not tested.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, test_util::check_store};
@@ -64,7 +63,7 @@ const LONGEST_HOLD: Duration = Duration::from_secs(10);
 
 const AT_ONCE: usize = 64;
 
-/// Returns each algorithm alone, and combinations that test how several policies interact.
+/// Each algorithm alone, and combinations that test how several policies interact.
 fn sets() -> Vec<PolicySet> {
     let of = |algorithm| QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let second = QuotaPolicy::per_second("second", 3);
@@ -150,7 +149,7 @@ struct Check<S> {
     memory: MemoryStore,
     clock: Clock,
     policies: PolicySet,
-    /// Decisions of both stores that are not settled yet.
+    /// Decisions of both stores.
     open: Vec<[Decision; 2]>,
     random: Sequence,
     steps: Vec<String>,
@@ -184,7 +183,6 @@ impl<S: Store> Check<S> {
         }
     }
 
-    /// Calendar windows are longer than all other windows.
     fn has_calendar(&self) -> bool {
         let mut policies = self.policies.iter();
         policies.any(|policy| policy.policy().calendar_window().is_some())
@@ -270,7 +268,6 @@ impl<S: Store> Check<S> {
         let settling = self.store.settle(own);
         match self.random.below(2) {
             0 => settling.await.expect("the store settles"),
-            // The settlement must take effect before the next step even if its future is dropped.
             _ => drop(settling),
         }
         let settled = self.memory.settle(expected).await;
@@ -289,7 +286,6 @@ impl<S: Store> Check<S> {
         self.steps.push(format!("{now} µs: {step}"));
     }
 
-    /// Asserts that the charges agree with the readings.
     fn assert_consistent(&self, measurement: &Measurement) {
         let mut is_allowed = true;
         for measured in measurement.charges() {
@@ -317,7 +313,7 @@ impl<S: Store> Check<S> {
     }
 }
 
-/// Asserts that concurrent tasks are admitted exactly as often as the quota allows.
+/// Concurrent tasks are admitted exactly as often as the quota allows.
 async fn check_many_at_once<S: Store>(store: &Arc<S>) {
     let policies = [
         QuotaPolicy::per_hour("hour", 20),

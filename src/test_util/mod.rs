@@ -7,8 +7,6 @@
 //! tower-quota = { version = "0.1", features = ["test-util"] }
 //! ```
 //!
-//! The feature only adds this module.
-//!
 //! Pass the store as an argument to the function that builds your service: a `RedisStore` in production, and a
 //! [`ScriptedStore`] in tests. The tests send requests with `oneshot` (feature `util` of `tower`), without a socket,
 //! and read the [`Decision`](crate::Decision) from the extensions of the response. A test module, for axum:

@@ -32,8 +32,8 @@ pub enum Answer {
 
 /// A store for tests: a [`MemoryStore`] with a manual clock and scripted decisions.
 ///
-/// Pass the store to the layer in place of the production store, as in the [example of the module](crate::test_util),
-/// and keep a clone to control the store: clones share all state.
+/// Pass the store to the layer, as in the [example of the module](crate::test_util), and keep a clone to control it:
+/// clones share all state.
 ///
 /// Scripted answers apply to decisions, including [`peek`](Store::peek). While the answer to all decisions is
 /// [`Failed`](Answer::Failed) or [`Hanging`](Answer::Hanging), settlements and resets also fail or hang, without any
@@ -79,13 +79,13 @@ struct Inner {
     counting: MemoryStore,
     clock: Clock,
     script: Mutex<Script>,
-    /// The lease of every scripted decision, which identifies its settlement.
+    /// Identifies the settlements of scripted decisions.
     told: LeaseId,
 }
 
 #[derive(Debug, Default)]
 struct Script {
-    /// The next answers, each with a repeat count.
+    /// Each with a repeat count.
     next: VecDeque<(usize, Answer)>,
     always: Answer,
     calls: usize,
@@ -119,7 +119,7 @@ impl ScriptedStore {
 
     /// Creates a store that counts, with the given clock.
     ///
-    /// Use this to share a clock between several stores or with other parts of the service.
+    /// Use this to share a clock with other stores or parts of the service.
     #[must_use]
     pub fn with_clock(clock: Clock) -> Self {
         Self(Arc::new(Inner {
@@ -130,7 +130,7 @@ impl ScriptedStore {
         }))
     }
 
-    /// Returns the clock of the store. Call [`Clock::advance`] to advance the clock.
+    /// Returns the clock of the store, for [`Clock::advance`].
     #[must_use]
     pub fn clock(&self) -> &Clock {
         &self.0.clock
@@ -156,10 +156,7 @@ impl ScriptedStore {
         self.script().calls
     }
 
-    /// Returns the number of settlements, including failed ones.
-    ///
-    /// [Empty](Settlement::is_empty) settlements are not included, for example those whose actual cost equals the
-    /// charge.
+    /// Returns the number of settlements, including failed but not [empty](Settlement::is_empty) ones.
     #[must_use]
     pub fn settlements(&self) -> usize {
         self.script().settlements
@@ -183,7 +180,6 @@ impl ScriptedStore {
         StoreFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))
     }
 
-    /// Calls `action`, unless all calls are scripted to fail or hang.
     fn unless_failing(&self, action: impl FnOnce(&MemoryStore) -> StoreFuture<()>) -> StoreFuture<()> {
         let always = self.script().always;
         match always {

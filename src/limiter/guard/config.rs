@@ -11,7 +11,7 @@ pub(crate) struct GuardConfig {
     pub(crate) failure_mode: FailureMode,
     pub(crate) deadline: Duration,
     pub(crate) max_waiting: u32,
-    /// Capacity of the rejection cache, in partitions. 0 turns it off.
+    /// The capacity in partitions. 0 turns the cache off.
     pub(crate) rejection_cache: usize,
 }
 

@@ -48,8 +48,6 @@ pub enum FailureMode {
     /// failed request, such as logins and payments.
     Closed,
     /// Forwards the request, uncounted and without `RateLimit` fields. The default.
-    ///
-    /// An outage of the rate limiter then does not become an outage of the service.
     #[default]
     Open,
 }
@@ -58,7 +56,7 @@ pub enum FailureMode {
 pub(super) struct Fallback {
     pub(super) store: Option<Arc<dyn Store>>,
     pub(super) mode: FailureMode,
-    /// A separate deadline for the other store, because the main store's deadline may have passed.
+    /// The main store's deadline may have passed.
     pub(super) time: Duration,
     pub(super) waiters: Arc<WaiterLimit>,
     pub(super) clock: Clock,
@@ -66,8 +64,8 @@ pub(super) struct Fallback {
     pub(super) local: Local,
 }
 
-/// An in-process store that decides while the main store is out of memory. Counts are kept until their windows end, so
-/// that a caller gets only one additional quota even if the main store runs out of memory repeatedly.
+/// Decides while the main store is out of memory. Counts are kept until their windows end, so that a caller gets only
+/// one additional quota even if this happens repeatedly.
 #[derive(Debug, Default)]
 pub(super) struct Local {
     store: OnceLock<Arc<dyn Store>>,
@@ -76,7 +74,7 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Bounded, because attackers who fill the main store also reach this store.
+    /// Attackers who fill the main store also reach this store.
     const MAX_PARTITIONS: usize = 1 << 16;
 
     /// Temporary, because a copy of the plan costs each request an allocation.
@@ -100,7 +98,6 @@ impl Local {
 }
 
 impl Fallback {
-    /// A copy of the plan for the other store, if it may be called.
     #[inline]
     pub(super) fn spare(&self, plan: &Plan) -> Option<Plan> {
         (self.store.is_some() || self.local.is_expected(&self.clock)).then(|| plan.clone())
@@ -111,7 +108,6 @@ impl Fallback {
         store.map_or_else(|| StoreFuture::ready(Ok(())), |store| store.flush(timeout))
     }
 
-    /// Returns the pending call if the other store does not complete immediately.
     pub(super) fn begin(&self, spare: Option<Plan>, error: &StoreError) -> Result<Decision, BoxedAnswer<Measurement>> {
         let now = self.clock.now();
         self.log.undecided(now, error);
@@ -146,7 +142,7 @@ impl Fallback {
         Decision::unmeasured(outcome)
     }
 
-    /// The other store, if it made the decision.
+    /// Returns `None` if the main store made the decision.
     pub(super) fn store_of(&self, decision: &Decision) -> Option<&Arc<dyn Store>> {
         let store = self.store.as_ref().or_else(|| self.local.store.get());
         store.filter(|_| decision.is_by_fallback())

@@ -12,12 +12,11 @@ use crate::{
     telemetry::{Stopwatch, StoreTelemetry},
 };
 
-/// A store with a circuit breaker and a deadline per call.
 #[derive(Debug)]
 pub(super) struct GuardedStore {
     /// For calls other than decisions.
     pub(super) bare: Arc<dyn Store>,
-    /// `None` for a store with a breaker per server. A shared breaker would also block calls to the healthy servers.
+    /// A breaker shared by several servers would also block calls to the healthy ones.
     pub(super) breaker: Option<Breaker>,
     clock: Clock,
     log: Arc<StoreTelemetry>,
@@ -30,7 +29,7 @@ pub(super) struct StoreCall {
     asked: Stopwatch,
 }
 
-/// A call that missed its deadline. The store may still have made the decision.
+/// The store may still have made the decision.
 pub(super) struct LateCall {
     pub(super) error: StoreError,
     pub(super) answer: BoxedAnswer<Measurement>,
@@ -47,7 +46,6 @@ impl GuardedStore {
         }
     }
 
-    /// Calls the store. Returns the result if it is available immediately, otherwise the pending call.
     #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Measurement, StoreError>, StoreCall> {
         let admission = self.breaker.as_ref().map(Breaker::admit);
@@ -77,7 +75,7 @@ impl GuardedStore {
         answer.unwrap_or_else(|late| Err(late.error))
     }
 
-    /// Like [`finish`](Self::finish), but lets the caller keep waiting for a late answer.
+    /// Lets the caller keep waiting for a late answer.
     pub(super) async fn finish_or_keep(
         &self,
         mut call: StoreCall,

@@ -8,7 +8,7 @@
 //! | circuit breaker and deadline | `guarded` | `Result<Measurement, StoreError>` |
 //!
 //! Store calls are split into a synchronous `begin` and an asynchronous `finish`, so that a store that completes
-//! immediately needs neither an allocation nor a task. `waiters` limits the number of waiting requests.
+//! immediately needs neither an allocation nor a task.
 
 mod config;
 mod fallback;
@@ -45,8 +45,7 @@ use crate::{
 };
 
 impl Guard {
-    /// The deadline begins when the request starts to wait. A slow fallback has a separate deadline, which begins when
-    /// the main store has failed.
+    /// The deadline begins when the request starts to wait, and that of a slow fallback when the main store has failed.
     pub(crate) fn decide(self: &Arc<Self>, plan: Plan) -> DecisionState {
         if plan.is_closed() {
             return DecisionState::Decided(Decision::of_cache(Cached::closed(plan, self.clock.now())));
@@ -117,7 +116,6 @@ impl Guard {
         self.prefetch.reset(plan).await
     }
 
-    /// Refunds prefetched batches and waits for settlements in progress.
     pub(crate) async fn flush(&self, timeout: Duration) -> Result<(), StoreError> {
         let begun = Instant::now();
         let _flushing = self.prefetch.pause();

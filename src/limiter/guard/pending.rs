@@ -19,7 +19,7 @@ use crate::{
     telemetry::InSpan,
 };
 
-/// Boxed at construction, because moving a large future several times would be slow.
+/// Moving a large future several times would be slow.
 type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
 
 pub(crate) enum DecisionState {
@@ -37,9 +37,7 @@ impl DecisionState {
 }
 
 pub(crate) struct PendingDecision {
-    /// `None` after completion.
     decision: Option<(BoxedDecision, WaiterPermit)>,
-    /// Set if the store may have been called.
     has_begun: bool,
 }
 
@@ -51,7 +49,7 @@ impl PendingDecision {
         }
     }
 
-    /// Polls once, so that an in-process store does not count against the waiter limit.
+    /// An in-process store does not count against the waiter limit.
     pub(super) fn begin(
         guard: &Arc<Guard>,
         decision: impl Future<Output = Decision> + Send + 'static,

@@ -18,19 +18,19 @@ use crate::{
     telemetry::{HeldSlots, StoreTelemetry},
 };
 
-/// Fault tolerance around a store: a store call can fail, but a decision is always made.
+/// A store call can fail, but a decision is always made.
 #[derive(Debug)]
 pub(crate) struct Guard {
     pub(super) fallback: Fallback,
     pub(super) waiters: Arc<WaiterLimit>,
     pub(super) prefetch: Arc<Prefetch>,
     pub(super) cache: Arc<RejectionCache>,
-    /// Has one receiver per decision that is still in progress after its request was cancelled.
+    /// Has one receiver per decision that outlives its cancelled request.
     pub(super) cancelled: watch::Sender<()>,
     pub(super) deadline: Duration,
     pub(super) clock: Clock,
     pub(super) log: Arc<StoreTelemetry>,
-    /// The main store, if it is one in memory and nothing else decides in its place.
+    /// `None` if something else, such as a fallback, decides in its place.
     memory: Option<MemoryStore>,
 }
 
@@ -68,8 +68,8 @@ impl Guard {
         }
     }
 
-    /// Decides at once and without a plan, if the store is one in memory. Such a store cannot fail, so no safeguard is
-    /// needed. Returns `None` if a plan is needed, and then charges nothing.
+    /// A store in memory cannot fail, so no safeguard is needed. Charges nothing if it returns `None`, because a plan
+    /// is needed.
     #[inline]
     pub(crate) fn charge(&self, plan: &PlanRef<'_>) -> Option<Charged> {
         let charged = self.memory.as_ref()?.charge(plan)?;
@@ -77,7 +77,7 @@ impl Guard {
         Some(charged)
     }
 
-    /// Settles the charge with the store that made it, in the background.
+    /// Settles with the store that made the charge, in the background.
     pub(crate) fn settle(&self, decision: &Decision, settlement: Settlement) {
         if settlement.is_empty() {
             return;
@@ -91,7 +91,7 @@ impl Guard {
         });
     }
 
-    /// Settles a charge of the main store, or refunds or charges units without a decision.
+    /// Also refunds or charges units without a decision.
     pub(crate) fn settle_plan(&self, plan: &Plan, settlement: Settlement) -> StoreFuture<()> {
         if plan.batch_terms().is_some() {
             self.prefetch.charged_late(plan, settlement.late_units());
@@ -107,7 +107,6 @@ impl Guard {
         self.clock.now()
     }
 
-    /// `None` if the store has a circuit breaker per server.
     pub(crate) fn circuit(&self) -> Option<CircuitState> {
         self.cache.store.breaker.as_ref().map(Breaker::state)
     }
@@ -117,12 +116,11 @@ impl Guard {
         &*self.cache.store.bare
     }
 
-    /// Records the estimated and actual usage of a custom unit.
     pub(crate) fn used(&self, unit: &str, expected: u64, used: u64) {
         self.log.units(unit, expected, used);
     }
 
-    /// Counts the request as holding slots until the returned value is dropped.
+    /// Counts the request until the returned value is dropped.
     pub(crate) fn slots_held(&self, decision: &Decision) -> Option<HeldSlots> {
         decision.holds_slots().then(|| self.log.slots_held())
     }

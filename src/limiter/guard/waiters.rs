@@ -1,5 +1,4 @@
-//! Limits the number of requests that wait for the store, because each occupies memory, even after its client has
-//! disconnected.
+//! Each waiting request occupies memory, even after its client has disconnected.
 
 use std::{
     fmt,
@@ -9,8 +8,7 @@ use std::{
 use crate::error::{StoreError, StoreErrorKind};
 
 pub(super) struct WaiterLimit {
-    /// Lower half: current waiters. Upper half: all waiters since the start, modulo 2³². Combined, so that one atomic
-    /// write updates both.
+    /// Lower half: current waiters. Upper half: all since the start, modulo 2³². One atomic write updates both.
     taken: AtomicU64,
     max: u32,
 }
@@ -26,7 +24,7 @@ impl WaiterLimit {
         }
     }
 
-    /// Approximate: concurrent requests may exceed the limit by a few.
+    /// Concurrent requests may exceed the limit by a few.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.taken() >= self.max
@@ -45,7 +43,7 @@ impl WaiterLimit {
         self.taken.load(Ordering::Relaxed) as u32
     }
 
-    /// Number of requests that have ever waited, modulo 2³².
+    /// Counts all waiters since the start, modulo 2³².
     pub(super) fn begun(&self) -> u32 {
         (self.taken.load(Ordering::Relaxed) >> 32) as u32
     }

@@ -19,7 +19,7 @@ impl Shards {
     }
 
     fn acquire(&self, plan: Plan) -> Measurement {
-        // Leases do not expire, because the holders are in this process and release their slots.
+        // Leases do not expire, because the holders are in this process.
         let lease = plan.takes_slots().then(|| Lease {
             id: LeaseId::unique(),
             until: u64::MAX,

@@ -19,11 +19,9 @@ use crate::{
 ///
 /// The number of partitions is bounded. The default of 262,144 takes about 21 MB with up to three token or leaky
 /// buckets, and about 46 MB with other algorithms; a [sliding window log](crate::Algorithm::SlidingWindowLog) takes
-/// about 32 bytes more for each request in its window. There is no background task: expired partitions are removed when
-/// new partitions need room.
+/// about 32 bytes more for each request in its window. Expired partitions are removed when new ones need room.
 ///
-/// A decision locks a shard for well under a microsecond. Calls never fail or time out, so
-/// [`FailureMode`](crate::FailureMode) and deadlines do not apply.
+/// Calls never fail or time out, so [`FailureMode`](crate::FailureMode) and deadlines do not apply.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -46,10 +44,9 @@ use crate::{
 ///
 /// # Floods of new keys
 ///
-/// When the store is full, a new partition *evicts* another one, whose caller then has its full quota again. The store
-/// evicts partitions with a small used share of their quota, so a flood of keys with one request each does not evict a
-/// caller that was rejected and still has more than half of its quota in use. For the exact guarantee, see
-/// [`docs::tuning`](crate::docs::tuning#floods-of-new-keys).
+/// When the store is full, a new partition *evicts* another one with a small used share, whose caller then has its full
+/// quota again. A flood of keys with one request each does not evict a caller that was rejected and still has more than
+/// half of its quota in use. For the exact guarantee, see [`docs::tuning`](crate::docs::tuning#floods-of-new-keys).
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -107,7 +104,7 @@ impl MemoryStore {
         }))
     }
 
-    /// Decides a plan of a few buckets without a [`Plan`]. Returns `None` if this needs one, and then charges nothing.
+    /// Returns `None` if the charge needs a [`Plan`], and then charges nothing.
     #[inline]
     pub(crate) fn charge(&self, plan: &PlanRef<'_>) -> Option<Charged> {
         let Shards { shards, clock } = &*self.0;
@@ -162,9 +159,8 @@ pub struct MemoryStoreBuilder {
 impl MemoryStoreBuilder {
     /// Sets the maximum number of partitions, at least 1. Default: 262,144.
     ///
-    /// The maximum is divided among the shards, so evictions may start before the store has this number of partitions.
-    /// The metric [`tower_quota_evictions_total`](crate::telemetry) counts evictions. For the choice of the evicted
-    /// partition, see [`MemoryStore`](MemoryStore#floods-of-new-keys).
+    /// The maximum is divided among the shards, so [evictions](MemoryStore#floods-of-new-keys) may start earlier. The
+    /// metric [`tower_quota_evictions_total`](crate::telemetry) counts them.
     #[must_use]
     pub fn max_partitions(mut self, max_partitions: usize) -> Self {
         self.max_partitions = max_partitions;
@@ -173,7 +169,7 @@ impl MemoryStoreBuilder {
 
     /// Sets the clock. Default: [`Clock::system`].
     ///
-    /// With a manual clock, tests need not wait for quota to refill: see the example of [`clock`](crate::clock).
+    /// With a manual clock, tests need not wait for quota to refill: see [`clock`](crate::clock).
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;

@@ -8,7 +8,7 @@ use crate::{
 
 pub(super) struct Shard {
     table: Table,
-    /// The number of the current call. New states derive their birth and log entries from it.
+    /// New states derive their birth and log entries from it.
     call: u32,
 }
 
@@ -30,7 +30,6 @@ impl Shard {
         self.table.len()
     }
 
-    /// Returns `None` if the plan is not about the buckets of the partition.
     #[inline]
     pub(super) fn charge(
         &mut self,
@@ -42,7 +41,6 @@ impl Shard {
         self.table.charge(hash_of, hash, now, plan, self.call)
     }
 
-    /// Appends the usage before this step to `reads`.
     pub(super) fn acquire(
         &mut self,
         hash_of: impl Fn(PartitionId) -> u64,
@@ -86,7 +84,7 @@ impl Shard {
         let _ = self.table.with(hash, part.partition(), false, step);
     }
 
-    /// Discards an empty state, which is equivalent to an unknown partition.
+    /// An empty state is equivalent to an unknown partition.
     fn keep(
         &mut self,
         hash_of: impl Fn(PartitionId) -> u64,

@@ -1,5 +1,3 @@
-//! The partitions of a shard, each in one cache line.
-
 use std::mem;
 
 use crate::{
@@ -13,20 +11,18 @@ use crate::{
     telemetry,
 };
 
-/// A hash table with open addressing and linear probing that holds a limited number of partitions.
+/// Open addressing and linear probing, with a limited number of partitions.
 ///
 /// Expired partitions stay until the table has no room. Then a new partition first removes the expired ones of a few
-/// slots; if there are none, the table grows. At the maximum, a new partition evicts the partition with the lowest
-/// priority in a sample of eight, one from each eighth of the table. While all of the sample have a higher priority
-/// than the new one, the sample grows, up to 32. The sample is random, so that consecutive partitions compete with
-/// partitions of the whole table, and clients cannot predict the next eviction.
+/// slots; if there are none, the table grows. At the maximum, it evicts the partition with the lowest priority in a
+/// sample of eight, one from each eighth of the table. The sample grows to up to 32 while all of it have a higher
+/// priority than the new one, and is random, so that clients cannot predict the next eviction.
 ///
-/// Callers pass `hash`, which is keyed randomly, so that clients cannot choose keys that collide.
+/// `hash` is keyed randomly, so that clients cannot choose keys that collide.
 pub(super) struct Table {
     slots: Vec<Slot>,
     len: usize,
     cap: usize,
-    /// The slot at which the next search for expired partitions starts.
     hand: usize,
     random: Sequence,
 }
@@ -42,7 +38,7 @@ struct Slot {
 enum Content {
     #[default]
     Free,
-    /// Up to three buckets and nothing else, without an allocation.
+    /// Up to three buckets, without an allocation.
     Buckets {
         at: Timestamp,
         levels: [u64; MAX_BUCKETS],
@@ -78,7 +74,7 @@ impl Content {
         matches!(self, Self::Free)
     }
 
-    /// Calls `step` with the state. Afterwards, the state may have become one of buckets, or no longer be.
+    /// Afterwards, the state may have become one of buckets, or no longer be.
     fn with<T>(&mut self, is_visit: bool, step: impl FnOnce(&mut PartitionState) -> T) -> Option<T> {
         let (result, replaced) = match self {
             Self::Free => return None,
@@ -107,7 +103,6 @@ impl Content {
         Some(result)
     }
 
-    /// Returns `true` if the state equals that of an unused partition.
     fn is_empty(&self, now: Timestamp) -> bool {
         match self {
             Self::Free => true,
@@ -121,7 +116,6 @@ impl Content {
         }
     }
 
-    /// See [`PartitionState::eviction_priority`].
     fn eviction_priority(&self, now: Timestamp) -> Option<EvictionPriority> {
         match self {
             Self::Free => None,
@@ -138,13 +132,11 @@ impl Content {
 }
 
 impl Table {
-    /// The number of slots that are searched for expired partitions before the table grows.
+    /// Slots searched for expired partitions before the table grows.
     const SWEEP: usize = 32;
-    /// The same before a partition is evicted, of which many may follow each other.
+    /// The same before a partition is evicted; many evictions may follow each other.
     const SWEEP_AT_MAXIMUM: usize = 8;
-    /// The minimum size of the sample for an eviction.
     const CANDIDATES: usize = 8;
-    /// The maximum size of the sample.
     const MAX_CANDIDATES: usize = 32;
 
     pub(super) fn new(cap: usize) -> Self {
@@ -161,8 +153,7 @@ impl Table {
         self.len
     }
 
-    /// The slot from which a partition is searched. Depends only on the lower 32 bits of the hash, because the upper
-    /// ones select the shard.
+    /// Depends only on the lower 32 bits of the hash, because the upper ones select the shard.
     #[inline]
     fn home(&self, hash: u64) -> usize {
         ((u64::from(hash as u32) * self.slots.len() as u64) >> 32) as usize
@@ -176,7 +167,6 @@ impl Table {
         }
     }
 
-    /// Returns the slot of the partition, or the free one in which it would be. An empty table has neither.
     #[inline]
     fn find(&self, hash: u64, id: PartitionId) -> Option<usize> {
         let mut index = self.home(hash);
@@ -189,8 +179,7 @@ impl Table {
         }
     }
 
-    /// Charges the buckets of a known or new partition. Returns `None` if its state is not one of these buckets, or from
-    /// the future.
+    /// Returns `None` if the partition's state is not one of these buckets, or from the future.
     #[inline]
     pub(super) fn charge(
         &mut self,
@@ -254,7 +243,6 @@ impl Table {
         charged
     }
 
-    /// Calls `step` with the state of a known partition.
     pub(super) fn with<T>(
         &mut self,
         hash: u64,
@@ -266,7 +254,6 @@ impl Table {
         self.slots[index].content.with(is_visit, step)
     }
 
-    /// Inserts a partition that is not in the table.
     pub(super) fn insert(
         &mut self,
         hash_of: impl Fn(PartitionId) -> u64,
@@ -312,7 +299,7 @@ impl Table {
         (self.slots.len() / 5 * 4).min(self.cap)
     }
 
-    /// By half, so that at least half of the slots are in use.
+    /// Grows by half, so that at least half of the slots are in use.
     fn grow(&mut self, hash_of: &impl Fn(PartitionId) -> u64) {
         let most = self.cap.div_ceil(4).saturating_mul(5);
         let slots = (self.slots.len() / 2 * 3).max(10).min(most.max(5));
@@ -376,7 +363,6 @@ impl Table {
         }
     }
 
-    /// Evicts a partition to make room for a new one with the priority `new`.
     fn evict(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp, new: Option<EvictionPriority>) {
         let mut victim: Option<(Option<EvictionPriority>, usize)> = None;
         for number in 0..Self::MAX_CANDIDATES {
@@ -397,8 +383,7 @@ impl Table {
         }
     }
 
-    /// Returns a random partition in one eighth of the table, or the next one. In a table of at most eight partitions,
-    /// returns each in turn.
+    /// A random partition in one eighth of the table, or the next one; at most eight partitions are returned in turn.
     fn candidate(&mut self, part: usize) -> usize {
         let slots = self.slots.len();
         if self.len <= Self::CANDIDATES {
@@ -434,7 +419,6 @@ mod tests {
         PolicySet::new(names.map(|name| QuotaPolicy::per_hour(name, 3_600))).unwrap()
     }
 
-    /// A partition with this level of all buckets. A level of `n` million is empty after `n` seconds.
     fn state(policies: &PolicySet, level: u64) -> PartitionState {
         match policies.iter().len() {
             ..=MAX_BUCKETS => PartitionState::of_buckets(NOW, 1, policies, [level; MAX_BUCKETS]),
@@ -453,7 +437,6 @@ mod tests {
             self.0.insert(|id| self.1.hash_one(id), now, id(number), state);
         }
 
-        /// The level of the first bucket.
         fn level(&mut self, number: u64, is_visit: bool) -> Option<u64> {
             let level = |state: &mut PartitionState| state.buckets().map(|(_, _, _, [level, ..])| level);
             self.0
@@ -461,7 +444,6 @@ mod tests {
                 .flatten()
         }
 
-        /// The number of slots that a search for this partition reads.
         fn probes(&self, number: u64) -> usize {
             let hash = self.1.hash_one(id(number));
             let found = self.0.find(hash, id(number)).unwrap();
@@ -482,8 +464,7 @@ mod tests {
         assert_eq!(size_of::<Slot>() * table.0.slots.capacity() / table.0.len(), 80);
     }
 
-    /// Keys in sequence, and keys that differ in a few bits, as an attacker could choose them without the secret of the
-    /// hash.
+    /// An attacker could choose such keys without the secret of the hash.
     #[test]
     fn searches_in_a_full_table_are_short_whatever_the_keys_are() {
         let policies = policies(1);
@@ -551,7 +532,6 @@ mod tests {
         }
     }
 
-    /// Insertions, changes and removals in random order, next to a map of the standard library.
     #[test]
     fn whatever_happens_each_partition_is_found_with_its_own_level() {
         let sets = [1, 2, 3].map(policies);

@@ -1,5 +1,3 @@
-//! Makes decisions: in a shared call, in a separate call, or in one call per cluster slot.
-
 use std::{
     future::{Future, poll_fn},
     sync::Arc,
@@ -21,8 +19,7 @@ use crate::{
 };
 
 impl Engine {
-    /// The future of a separate call takes many more bytes than that of a decision that waits for a shared call, so
-    /// each has its own box.
+    /// A separate call's future is much larger than a wait for a shared call, so each has its own box.
     pub(super) fn acquire(self: Arc<Self>, plan: Plan) -> StoreFuture<Measurement> {
         let running = self.shared_calls.begin();
         match running.may_share() {
@@ -100,8 +97,7 @@ impl Engine {
         Ok(measurement)
     }
 
-    /// Sends unsent settlements of the plan's partitions, and returns a connection on which the server executes a later
-    /// call after these settlements.
+    /// Sends unsent settlements first, and returns a connection on which later calls arrive after them.
     async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
         let mut lane = Lane::Any;
         if self.server.order.is_before(plan) {
@@ -171,7 +167,7 @@ async fn all_of<T>(calls: impl IntoIterator<Item = impl Future<Output = T>>) -> 
     calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
-/// The charges of an undecided plan, refunded on drop unless the whole plan is granted.
+/// Refunds the charges on drop unless the whole plan is granted.
 struct Granted<'a> {
     store: &'a Engine,
     answers: Vec<(PartNumbers, Measurement)>,
@@ -186,7 +182,7 @@ impl Drop for Granted<'_> {
     }
 }
 
-/// The slots of a call that has no reply yet. A cancelled call may have acquired them, so they are released on drop.
+/// A cancelled call may have acquired its slots, so they are released on drop.
 struct PendingSlots<'a> {
     store: &'a Engine,
     slots: Option<(LeaseId, Keys)>,
@@ -233,8 +229,6 @@ mod tests {
         policy::{PolicySet, QuotaPolicy},
     };
 
-    /// Regression test: the future took 5 KiB, which were copied to the heap for each decision, and allocations of this
-    /// size are slow.
     #[tokio::test]
     async fn a_decision_that_may_share_a_call_waits_in_less_than_a_kibibyte() {
         let store = RedisStore::new("redis://127.0.0.1:1/").unwrap();

@@ -124,14 +124,12 @@ impl RedisStore {
 
     /// Creates a builder for a store on the connections of an existing pool.
     ///
-    /// The store clones a connection out of the pool for each of its [`connections`](RedisStoreBuilder::connections)
-    /// (2), and another one when it loses a connection, but never for a decision. The program can use the multiplexed
-    /// connections at the same time, except for commands that block or change their state. The pool must lead to a
-    /// single server, or to a proxy.
+    /// For each of its [`connections`](RedisStoreBuilder::connections), the store clones a connection out of the pool,
+    /// and another one after a loss. The program can use them at the same time, except for commands that block or
+    /// change their state. The pool must lead to a single server, or to a proxy.
     ///
-    /// The store's own connections ([`new`](Self::new)) are safer. They notice immediately when the server closes them,
-    /// send unsent calls again, extend deadlines [under load](crate::LimiterBuilder::deadline), and decisions on them
-    /// do not wait for replies to commands of the program.
+    /// The store's own connections ([`new`](Self::new)) are safer: they notice immediately when the server closes them,
+    /// send unsent calls again, and extend deadlines [under load](crate::LimiterBuilder::deadline).
     ///
     /// ```no_run
     /// use tower_quota::redis::{RedisConnectionManager, bb8};
@@ -169,8 +167,8 @@ impl RedisStore {
 
     /// Creates a store on a [Redis Cluster](Self#cluster) with nodes at `urls`, with default settings.
     ///
-    /// Takes 1 to 64 URLs without Unix sockets, and discovers the other nodes. All URLs must have the same user,
-    /// password and TLS setting, which apply to all nodes, and no database.
+    /// Takes 1 to 64 URLs without Unix sockets and databases, and discovers the other nodes. All URLs must have the
+    /// same user, password and TLS setting, which apply to all nodes.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -189,15 +187,15 @@ impl RedisStore {
         Self::cluster_builder(urls).build()
     }
 
-    /// Creates a builder for a store on a [Redis Cluster](Self#cluster), like [`cluster`](Self::cluster).
+    /// Creates a builder for a store on a [Redis Cluster](Self#cluster).
     pub fn cluster_builder(urls: impl IntoIterator<Item = impl AsRef<str>>) -> RedisStoreBuilder {
         RedisStoreBuilder::at(Servers::Cluster, urls)
     }
 
     /// Creates a store on the primary of `service_name`, as reported by the [sentinels](Self#sentinel) at `urls`.
     ///
-    /// Takes 1 to 64 URLs without Unix sockets, whose user, password and TLS setting apply only to the sentinels. A
-    /// primary with a password, or with another database than 0, needs [`primary_url`](RedisStoreBuilder::primary_url).
+    /// Takes 1 to 64 URLs without Unix sockets, whose user, password and TLS setting apply only to the sentinels: see
+    /// [`primary_url`](RedisStoreBuilder::primary_url).
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -221,7 +219,6 @@ impl RedisStore {
     }
 
     /// Creates a builder for a store on the primary reported by [sentinels](Self#sentinel).
-    /// [`primary_url`](RedisStoreBuilder::primary_url) has an example.
     pub fn sentinel_builder(
         urls: impl IntoIterator<Item = impl AsRef<str>>,
         service_name: impl Into<String>,
@@ -252,7 +249,7 @@ impl RedisStoreBuilder {
 
     /// Sets the number of shared connections, from 1 to 64; in a cluster, per node. Default: 2.
     ///
-    /// More connections are seldom faster, because requests are pipelined and Redis executes scripts one at a time.
+    /// More connections are seldom faster, because requests are pipelined.
     #[must_use]
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = connections;
@@ -262,8 +259,8 @@ impl RedisStoreBuilder {
     /// Sets the maximum number of concurrent decisions that share a script call, from 1 to 64. Default: 32.
     ///
     /// Calls are shared only while more than two decisions per connection are in flight. A decision then waits until a
-    /// call returns, normally for at most 2 ms. Sharing reduces the work of the server and the process, but other
-    /// clients of the server wait while a shared call runs: lower the maximum if they are latency-critical.
+    /// call returns, normally for at most 2 ms. Other clients of the server wait while a shared call runs: lower the
+    /// maximum if they are latency-critical.
     ///
     /// If the load exceeds the throughput of the server, decisions that would miss the layer's deadline fail with
     /// [`Overloaded`](crate::StoreErrorKind::Overloaded). Calls are not shared in a cluster, with
@@ -278,9 +275,8 @@ impl RedisStoreBuilder {
     /// Sets the timeout for opening a connection, including TLS, login and queries to sentinels, from 10 ms to 60 s.
     /// Default: 1 s.
     ///
-    /// Connections are opened in the background, and requests have their own deadline. After a quarter of the timeout,
-    /// a second attempt starts in parallel. No effect on [open
-    /// connections](crate::docs::tuning#calls-and-connections).
+    /// After a quarter of the timeout, a second attempt starts in parallel. Requests have their own deadline. No effect
+    /// on [open connections](crate::docs::tuning#calls-and-connections).
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;
@@ -289,9 +285,9 @@ impl RedisStoreBuilder {
 
     /// Computes the user, password and address of each new connection, for credentials that rotate without a restart.
     ///
-    /// The store calls `prepare` with the settings from the URL, and opens the connection with the returned ones. An
-    /// error, a panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a failed
-    /// attempt. Connections to sentinels do not use `prepare`. Default: the settings from the URL.
+    /// The store opens the connection with the settings that `prepare` returns for those from the URL. An error, a
+    /// panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a failed attempt.
+    /// Connections to sentinels do not use `prepare`. Default: the settings from the URL.
     ///
     /// Redis leaves open connections logged in after a password change: see [the steps of a
     /// rotation](crate::docs::production#rotating-passwords-and-certificates).
@@ -327,10 +323,9 @@ impl RedisStoreBuilder {
     /// Opens connections with a custom function, such as for tunnels, if
     /// [`connection_info_with`](Self::connection_info_with) and `tls_config` are not sufficient.
     ///
-    /// The store calls `connect` with the address of the server, cluster node or primary, and with the user, password,
-    /// database and TLS setting of the URL. The function may change all of them. An error, a panic, or a call longer
-    /// than [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. Connections to sentinels do
-    /// not use `connect`.
+    /// The store calls `connect` with the settings of the URL and the address of the server, cluster node or primary.
+    /// The function may change all of them. Failures and sentinels are treated as by
+    /// [`connection_info_with`](Self::connection_info_with).
     ///
     /// The store cannot observe the sockets: a closed connection is only detected when a call fails, and the call is
     /// not retried. If the server closes idle connections, set its `timeout` to 0. Set no response timeout, because the
@@ -394,13 +389,12 @@ impl RedisStoreBuilder {
 
     /// Sets whether plans with several partitions are sent in one call per partition. Default: `false`.
     ///
-    /// Use this behind a proxy that distributes keys among several servers, such as Envoy, Twemproxy and the proxies of
-    /// hosted services. It must respect the hash tag, `{…}`, which all keys of a partition share. Plans with several
-    /// partitions are then not atomic, as in a [cluster](RedisStore#cluster), which does not need this setting.
+    /// Use this behind a proxy that distributes keys among several servers and respects the hash tag, `{…}`. Plans with
+    /// several partitions are then not atomic, as in a [cluster](RedisStore#cluster), which does not need this setting.
     ///
-    /// Without this setting, the proxy may reject such plans, or count them on servers where later calls do not find
-    /// the charges. With it, [`Limiter::ready`](crate::Limiter::ready) accepts nodes of a cluster and proxies that do
-    /// not support `INFO` and `TIME`.
+    /// Without this setting, such a proxy may reject these plans, or count them on servers where later calls do not
+    /// find the charges. With it, [`Limiter::ready`](crate::Limiter::ready) accepts nodes of a cluster and proxies that
+    /// do not support `INFO` and `TIME`.
     #[must_use]
     pub fn one_slot_per_call(mut self, one_slot_per_call: bool) -> Self {
         self.one_slot_per_call = one_slot_per_call;
@@ -422,9 +416,9 @@ impl RedisStoreBuilder {
 
     /// Sets the lease time of slots, from 1 s to 24 h. Default: 30 s.
     ///
-    /// The slots of a crashed instance are released after this time. Instances renew their leases three times per lease
-    /// time. An instance that cannot reach Redis for longer loses its slots. After reconnecting, it acquires them
-    /// again, even if this exceeds the limit.
+    /// Instances renew their leases three times per lease time. The slots of an instance that has crashed, or cannot
+    /// reach Redis for this time, are released. After reconnecting, the instance acquires them again, even if this
+    /// exceeds the limit.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
@@ -435,11 +429,9 @@ impl RedisStoreBuilder {
     /// 1 min.
     ///
     /// Windows of all callers end at the same time, and expiring a million keys at once blocks Redis for seconds. The
-    /// delay is at most the remaining lifetime of the key at the time of the write, and does not affect decisions. Keys
-    /// of token and leaky buckets, logs and slots have none.
+    /// delay is at most the remaining lifetime of the key. Keys of token and leaky buckets, logs and slots have none.
     ///
     /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce.
-    /// Instances with different delays can share a Redis.
     #[must_use]
     pub fn expiry_jitter(mut self, longest: Duration) -> Self {
         self.expiry_jitter = longest;

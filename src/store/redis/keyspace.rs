@@ -16,7 +16,6 @@ pub(super) const DEFAULT_PREFIX: &str = "quota:";
 pub(super) struct Keyspace(pub(super) String);
 
 impl Keyspace {
-    /// Returns all keys of a plan, in the order in which the script uses them.
     pub(super) fn keys(&self, plan: &Plan) -> Keys {
         let mut keys = Keys::new();
         self.push_keys(plan, &mut keys);

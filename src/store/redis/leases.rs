@@ -7,7 +7,7 @@ use crate::{lease::LeaseId, sync::mutex::Mutex};
 pub(super) struct Leases(Mutex<HashMap<LeaseId, Keys>>);
 
 impl Leases {
-    /// `keys` is empty if only shadow policies had a concurrency limit, and none of them granted a slot.
+    /// `keys` is empty if shadow policies alone had a concurrency limit and granted no slot.
     pub(super) fn hold(&self, lease: LeaseId, keys: Keys) {
         if !keys.is_empty() {
             self.0.lock().entry(lease).or_default().extend(keys);
@@ -42,7 +42,6 @@ mod tests {
         assert!(leases.0.lock().is_empty());
     }
 
-    /// Requests that exceed the limit of a shadow policy pass without a slot.
     #[test]
     fn nothing_is_kept_of_a_request_that_holds_no_slot() {
         let leases = Leases::default();

@@ -32,9 +32,9 @@ use crate::{
 /// the server's clock. Keys expire when their state no longer affects decisions. The store keeps at most 78 policies
 /// per caller and scope, and evicts the least recently charged.
 ///
-/// Services start while Redis is unavailable. Clones share the connections. Lost connections are replaced in the
-/// background. Calls have no timeout: the layer adds a deadline, a circuit breaker and a
-/// [`FailureMode`](crate::FailureMode).
+/// Building a store succeeds while Redis is unavailable, and lost connections are replaced in the background. Calls
+/// have no timeout: the layer adds a deadline, a circuit breaker and a [`FailureMode`](crate::FailureMode). Clones
+/// share the connections.
 ///
 /// See [`docs::production`](crate::docs::production#which-redis) for supported servers, memory, permissions and faults.
 ///
@@ -75,9 +75,9 @@ use crate::{
 ///
 /// # Sentinel
 ///
-/// For each new connection, the store queries all sentinels and connects to the primary. It subscribes to their
-/// announcements, and follows each failover at once. Redis replicates asynchronously, so a failover loses the latest
-/// charges. See [Sentinel and failovers](crate::docs::outages#sentinel-and-failovers).
+/// The store queries all sentinels for each new connection, and follows each failover that they announce. Redis
+/// replicates asynchronously, so a failover loses the latest charges. See [Sentinel and
+/// failovers](crate::docs::outages#sentinel-and-failovers).
 ///
 /// # Proxies
 ///
@@ -88,21 +88,20 @@ use crate::{
 pub struct RedisStore(Arc<Engine>);
 
 impl RedisStore {
-    /// Returns the [prefix](RedisStoreBuilder::key_prefix) of all keys of this store.
+    /// Returns the [prefix](RedisStoreBuilder::key_prefix) of all keys.
     pub fn key_prefix(&self) -> &str {
         &self.0.server.keyspace.0
     }
 
     /// Sends a command on the connections of this store, and returns the reply.
     ///
-    /// Use this to keep other data in the same Redis, with the same login, TLS and failover. In a cluster, all keys of
-    /// the command must be in the slot of `key`; elsewhere, `key` is ignored. Use a separate store for replies larger
-    /// than a few kilobytes, because decisions on the same connection wait for them.
+    /// Use this to keep other data in the same Redis. In a cluster, all keys of the command must be in the slot of
+    /// `key`; elsewhere, `key` is ignored. Use a separate store for replies larger than a few kilobytes, because
+    /// decisions on the same connection wait for them.
     ///
-    /// The command runs in a script, so that no command receives the reply of another. The user needs the permission
-    /// for `EVAL`, and scripts must be able to call the command: `EVAL` in full instead of `EVALSHA`, no `FCALL` or
-    /// `CLIENT`, and nothing that blocks or changes the state of the connection. It can have up to 7,000 arguments.
-    /// Integers above 2⁵³ lose precision.
+    /// The command runs in a script, so the user needs the permission for `EVAL`, and scripts must be able to call the
+    /// command: `EVAL` in full instead of `EVALSHA`, no `FCALL` or `CLIENT`, and nothing that blocks or changes the
+    /// state of the connection. It can have up to 7,000 arguments. Integers above 2⁵³ lose precision.
     ///
     /// There is no deadline: wrap the future in a timeout.
     ///

@@ -1,12 +1,9 @@
-//! Tracks unacknowledged settlements, so that later decisions are sent after them.
-//!
 //! A client may send its next request as soon as the response has arrived, and the decision must then include the
-//! refunds. Settlements, and decisions about partitions with pending settlements, therefore use one connection per
-//! server, on which the server executes calls in the order in which they are sent. No call waits for an
-//! acknowledgement: a decision that finds unsent settlements sends them first.
+//! refunds. Settlements, and decisions about partitions with pending ones, therefore use one connection per server, on
+//! which calls are executed in order. A decision that finds unsent settlements sends them first, without waiting for
+//! acknowledgements.
 //!
-//! A repeated call loses its order. Calls are repeated if their connection ended, their slot moved, or the server did
-//! not know the script.
+//! A call repeated because its connection ended, its slot moved, or the script was unknown loses its order.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -32,16 +29,13 @@ pub(super) type SettlementReply = Result<Reply, StoreError>;
 
 pub(super) struct UnsentSettlement {
     pub(super) call: Call,
-    /// True if the settlement releases slots.
     pub(super) releases: bool,
     pub(super) done: oneshot::Sender<SettlementReply>,
-    /// A receiver of [`Server::settling`](super::Server::settling).
     pub(super) _settling: watch::Receiver<u64>,
 }
 
 #[derive(Default)]
 pub(super) struct Order {
-    /// The settlements of all partitions.
     count: AtomicUsize,
     partitions: Mutex<Partitions>,
 }
@@ -54,13 +48,11 @@ struct Partition {
     sent: usize,
 }
 
-/// Counts a sent settlement until dropped.
 pub(super) struct Unacknowledged<'a> {
     order: &'a Order,
     partition: PartitionId,
 }
 
-/// Blocks other ordered writes until dropped.
 #[must_use = "others may write when this is dropped"]
 pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "held for its `Drop`")] MutexGuard<'a, Partitions>);
 
@@ -75,10 +67,9 @@ impl Drop for Unacknowledged<'_> {
 }
 
 impl Order {
-    /// Returns `true` if a decision about the plan must be sent after a settlement.
     #[inline]
     pub(super) fn is_before(&self, plan: &Plan) -> bool {
-        // A relaxed load is sufficient: a settlement is counted before its client receives the response.
+        // Relaxed, because a settlement is counted before its client receives the response.
         if self.count.load(Ordering::Relaxed) == 0 {
             return false;
         }
@@ -92,7 +83,6 @@ impl Order {
         partitions.entry(partition).or_default().unsent.push_back(unsent);
     }
 
-    /// Returns the number of unsent settlements of the partition, and `true` if any of them releases slots.
     pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
         let partitions = self.partitions.lock();
         partitions
@@ -102,7 +92,6 @@ impl Order {
             })
     }
 
-    /// Returns the partition and the key of each unsent settlement.
     pub(super) fn all_unsent(&self) -> Vec<(PartitionId, Key)> {
         let partitions = self.partitions.lock();
         let unsent = partitions.iter().flat_map(|(partition, settlements)| {
@@ -112,8 +101,7 @@ impl Order {
         unsent.collect()
     }
 
-    /// Takes the oldest unsent settlement of the partition. The settlement must be written before the [`WriteLock`] is
-    /// dropped, because later calls then assume that it was written.
+    /// Must be written before the [`WriteLock`] is dropped, because later calls assume that it was.
     pub(super) fn next(&self, partition: PartitionId) -> Option<(UnsentSettlement, Unacknowledged<'_>, WriteLock<'_>)> {
         let mut partitions = self.partitions.lock();
         let settlements = partitions.get_mut(&partition)?;
@@ -123,7 +111,6 @@ impl Order {
         Some((unsent, Unacknowledged { order, partition }, WriteLock(partitions)))
     }
 
-    /// Removes the oldest unsent settlement of the partition, which will not be sent.
     pub(super) fn cancel_next(&self, partition: PartitionId) -> Option<UnsentSettlement> {
         let mut partitions = self.partitions.lock();
         let unsent = partitions.get_mut(&partition)?.unsent.pop_front()?;

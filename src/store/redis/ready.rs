@@ -1,4 +1,4 @@
-//! Checks the servers at startup: runs the commands and scripts of decisions on a separate partition, and reads `INFO`.
+//! Checks the servers at startup with the commands and scripts of decisions on a separate partition.
 
 use std::{error::Error, time::Duration};
 
@@ -20,21 +20,19 @@ use crate::{
     sync::random,
 };
 
-/// Per server. Each decision uses the next connection, so connections beyond this number are not tested.
+/// Decisions use the connections in rotation, so connections beyond this number are not tested.
 const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
 const OLDEST: u32 = 5;
 
-/// From `INFO`. Missing values are empty.
 #[derive(Debug, PartialEq, Eq)]
 struct ServerFacts {
     version: String,
-    /// For compatible servers, the Redis version that they report.
+    /// Compatible servers report a Redis version, too.
     major_version: Option<u32>,
     role: String,
     is_cluster_node: bool,
-    /// 0 means no limit.
     memory_limit: u64,
     eviction_policy: String,
 }
@@ -64,7 +62,7 @@ impl Engine {
     pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {
         let mut report = StoreReport::new();
         let (scope, policies) = (Scope::new("tower-quota ready"), policies());
-        // Enough random keys to hit each node of a cluster, which has 16,384 slots.
+        // Enough to hit each node of a cluster, which has 16,384 slots.
         let plans = (0..200_000).filter_map(|_| {
             let key = PartitionKey::new("server", random::long_number().to_be_bytes());
             let plan = Plan::new(policies.clone(), scope.partition(&key), 1);
@@ -89,7 +87,6 @@ impl Engine {
         self.reset(plan).await?;
         match checked {
             Ok(fastest) => Ok(report.with_decision_time(fastest)),
-            // The only command that was not checked before.
             Err(error) if is_denied(&error) => Err(denial("EVALSHA", error)),
             Err(error) => Err(error),
         }
@@ -169,7 +166,6 @@ impl Engine {
             }
             match self.query(key, &command).await {
                 Ok(_) => {}
-                // No other command can be checked.
                 Err(error) if is_denied(&error) && error.to_string().contains("'eval'") => {
                     return Err(denial("EVAL", error));
                 }
@@ -183,8 +179,7 @@ impl Engine {
         cause.map_or(Ok(()), |cause| Err(denial(&denied.join(", "), cause)))
     }
 
-    /// Checks that each decision includes the charges of the previous ones, on all connections. Returns the duration of
-    /// the fastest.
+    /// Each decision must include the charges of the previous ones, on all connections. Returns the shortest duration.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
         let mut fastest = Duration::MAX;
         let mut made = MadeDecisions {
@@ -204,7 +199,7 @@ impl Engine {
                 return Err(StoreError::new(StoreErrorKind::Failed, message));
             }
         }
-        // Buckets alone have a smaller script, which the first request would have to load.
+        // The first request would otherwise have to load the smaller script.
         let bucket = PolicySet::new([bucket()]).expect("the policy is valid");
         let bucket = self.acquire_unshared(Plan::new(bucket, plan.partition(), 1)).await?;
         made.decisions.push(bucket.decide());
@@ -215,7 +210,7 @@ impl Engine {
     }
 }
 
-/// Decisions to refund on drop. Otherwise, the store would renew the leases of their slots until the process exits.
+/// The store would renew the leases of their slots until the process exits.
 struct MadeDecisions<'a> {
     store: &'a Engine,
     decisions: Vec<Decision>,
@@ -242,8 +237,7 @@ fn denial(commands: &str, cause: StoreError) -> StoreError {
 
 const QUOTA: u64 = 1_000;
 
-/// All commands that the scripts use, with arguments that never create a key, because a user without permission for
-/// `DEL` could not delete the key.
+/// Their arguments never create a key, because a user without permission for `DEL` could not delete it.
 const COMMANDS: [&str; 15] = [
     "TIME",
     "GET KEY",
@@ -266,7 +260,7 @@ fn bucket() -> QuotaPolicy {
     QuotaPolicy::per_day("token bucket", QUOTA)
 }
 
-/// A policy of each kind. The remaining units of the first one show the number of decisions.
+/// One policy of each kind; the remaining units of the first show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [

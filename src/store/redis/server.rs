@@ -8,10 +8,8 @@ use crate::{
     telemetry::UnsettledTelemetry,
 };
 
-/// The servers, and the state shared by all calls to them.
 pub(super) struct Server {
     pub(super) topology: Topology,
-    /// The same for all stores with these servers and this key prefix.
     pub(super) identity: u64,
     pub(super) keyspace: Keyspace,
     pub(super) clock: Option<Clock>,
@@ -20,18 +18,15 @@ pub(super) struct Server {
     pub(super) lease_time: Duration,
     pub(super) leases: Leases,
     pub(super) order: Order,
-    /// True while leases are renewed.
     pub(super) renewing: watch::Sender<bool>,
-    /// Has a receiver for each pending settlement. The value is the number of settlements that were lost since the last
-    /// flush that completed.
+    /// Has a receiver for each pending settlement. The value counts the settlements lost since the last complete flush.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,
-    /// The time in microseconds until which decisions do not share calls.
+    /// Decisions do not share calls until this time, in microseconds.
     pub(super) paused_until: AtomicU64,
 }
 
 impl Server {
-    /// Returns the time of a test clock, or `None` if the server's clock is used.
     pub(super) fn now(&self) -> Option<Timestamp> {
         self.clock.as_ref().map(Clock::now)
     }

@@ -1,5 +1,3 @@
-//! The background task that settles charges and renews leases.
-
 use std::{
     future::{Future, poll_fn},
     pin::pin,
@@ -36,16 +34,14 @@ use crate::{
     sync::deadline,
 };
 
-/// The maximum number of queued settlements; further ones are dropped.
+/// Further settlements are dropped.
 const QUEUE: usize = 8_192;
 
-/// The maximum number of concurrent calls.
 const BATCH: usize = 256;
 
-/// The maximum number of leases per renewal call.
 const RENEWED_TOGETHER: usize = 512;
 
-/// The timeout of a call. Requests do not wait for the call, but renewals do.
+/// Requests do not wait for these calls, but renewals do.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Engine {
@@ -82,7 +78,7 @@ impl Engine {
             }
             result?;
             let parts = settlement.parts().filter(|part| !part.is_empty());
-            // A late charge needs one call per part, because only refunds of logs need more.
+            // Only refunds of logs need more than one call per part.
             let mut late = parts.filter(PartSettlement::needs_readings).zip(&replies);
             late.try_for_each(|(part, reply)| note_readings(part, reply))
         })
@@ -91,7 +87,7 @@ impl Engine {
     pub(super) async fn flush(&self, timeout: Duration) -> Settled {
         let settling = &self.server.settling;
         if settling.receiver_count() > 0 {
-            // The task may have ended with its runtime and left settlements unsent.
+            // The task may have ended with its runtime.
             self.start();
         }
         let is_over = deadline::ends_within(timeout, settling.closed()).await;
@@ -100,7 +96,7 @@ impl Engine {
                 0 => return Ok(()),
                 lost => (StoreErrorKind::Unavailable, 0, lost),
             },
-            // Kept for the next flush, whose success must not hide the loss.
+            // The next flush must not hide the loss.
             false => (StoreErrorKind::TimedOut, settling.receiver_count(), *settling.borrow()),
         };
         let message = format!("settlements in progress: {left}, lost since the last flush: {lost}");
@@ -115,13 +111,12 @@ impl Engine {
         }
     }
 
-    /// Sends the unsent settlements of the plan's partitions, which are on the server of `key`. A later call on the
-    /// [ordered](Lane::Ordered) connection arrives after them.
+    /// The partitions are on the server of `key`.
     pub(super) async fn send_before(&self, plan: &Plan, key: &Key) {
         for part in plan.parts() {
             let (unsent, releases) = self.server.order.unsent(part.partition());
             if releases {
-                // A renewal in progress would acquire the released slots again. Later renewals skip them.
+                // A renewal in progress would acquire the released slots again.
                 let mut renewing = self.server.renewing.subscribe();
                 let _ = renewing.wait_for(|is_renewing| !is_renewing).await;
             }
@@ -131,7 +126,7 @@ impl Engine {
         }
     }
 
-    /// Queues a job for the task without waiting. The job is dropped if the queue is full.
+    /// Does not wait: the job is dropped if the queue is full.
     pub(super) fn send(&self, job: Job) {
         let _ = self.server.settled(self.try_send(job));
     }
@@ -144,7 +139,6 @@ impl Engine {
         }
     }
 
-    /// Starts the task if it is not running, because it may have ended with its runtime.
     pub(super) fn start(&self) -> Option<mpsc::Sender<Job>> {
         let mut jobs = self.jobs.lock();
         if jobs.as_ref().is_none_or(mpsc::Sender::is_closed) {
@@ -162,14 +156,12 @@ impl Engine {
 }
 
 impl Server {
-    /// Sends the oldest unsent settlement of the partition, if there is one, and sets `is_written` once it is written.
-    /// After an error, there is no connection, and the settlement is still unsent.
+    /// Sets `is_written` once the oldest unsent settlement is written. After an error, it is still unsent.
     async fn send_next(self: Arc<Self>, partition: PartitionId, key: Key, is_written: Arc<AtomicBool>) -> Settled {
         let connection = self.topology.route(&key, Lane::Ordered).await?;
         let Some((unsent, unacknowledged, write_lock)) = self.order.next(partition) else {
             return Ok(());
         };
-        // The first poll passes the bytes to the connection.
         let mut sending = pin!(unconstrained(
             self.within_deadline(async { connection.send(&unsent.call).await })
         ));
@@ -181,19 +173,19 @@ impl Server {
             Poll::Pending => sending.await,
         };
         drop(unacknowledged);
-        // The receiver is usually dropped, because requests do not wait for settlements.
+        // The receiver is usually dropped, because requests do not wait.
         let _ = unsent.done.send(self.settled(reply));
         Ok(())
     }
 
-    /// Like `send_next`, but only waits until the settlement is written.
+    /// Only waits until the settlement is written.
     async fn write_next(self: &Arc<Self>, partition: PartitionId, key: &Key) {
         let is_written = Arc::new(AtomicBool::new(false));
         let sending = Arc::clone(self).send_next(partition, key.clone(), Arc::clone(&is_written));
         let mut sending = Box::pin(sending);
         let is_over = poll_fn(|cx| match sending.as_mut().poll(cx) {
             Poll::Pending if is_written.load(Ordering::Relaxed) => Poll::Ready(false),
-            // An error is ignored: if there is no connection, the decision fails, too.
+            // Without a connection, the decision fails, too.
             sent => sent.map(|_| true),
         });
         if !is_over.await {
@@ -226,15 +218,13 @@ impl Server {
         }
     }
 
-    /// Fails the oldest unsent settlement of the partition.
     fn cancel_next(&self, partition: PartitionId, error: StoreError) {
         if let Some(unsent) = self.order.cancel_next(partition) {
             let _ = unsent.done.send(self.settled(Err(error)));
         }
     }
 
-    /// Renews all leases, including leases that the server has lost. Leases with a pending release are no longer in
-    /// `leases`. If a lease is released during the renewal, its release is sent afterwards.
+    /// Includes leases that the server has lost, but not those with a pending release.
     async fn renew(self: &Arc<Self>) {
         self.renewing.send_replace(true);
         let _over = Renewing(self);
@@ -274,7 +264,6 @@ impl Server {
     }
 }
 
-/// Marks a renewal as in progress until dropped.
 struct Renewing<'a>(&'a Server);
 
 impl Drop for Renewing<'_> {
@@ -289,8 +278,7 @@ fn unsettled(reason: &'static str) -> StoreError {
 
 /// Ends when the store is dropped and all jobs are done.
 ///
-/// Jobs run concurrently, because one server may hang. Only renewals delay them, so that no slot is released during a
-/// renewal.
+/// Jobs run concurrently, because one server may hang. Renewals delay them, so that no slot is released meanwhile.
 async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>) {
     let period = server.lease_time / 3;
     let mut renewal = Instant::now() + period;

@@ -7,10 +7,9 @@ impl RedisStoreBuilder {
     /// Sets the TLS configuration for connections with `rediss:` URLs, including those to sentinels.
     ///
     /// Use this for client certificates and custom roots. To rotate client certificates without a restart, let
-    /// `client_auth_cert_resolver` return the current certificate; rustls calls the resolver in each handshake. Disable
-    /// session resumption, because resumed sessions keep the old certificate. Open connections also keep the old
-    /// certificate. URLs with `#insecure` ignore this configuration. Default: the root certificates of the system,
-    /// without a client certificate. Needs the feature `redis-rustls`.
+    /// `client_auth_cert_resolver` return the current certificate, and disable session resumption, because resumed
+    /// sessions keep the old one, as open connections do. URLs with `#insecure` ignore this configuration. Default: the
+    /// root certificates of the system, without a client certificate. Needs the feature `redis-rustls`.
     ///
     /// ```
     /// use std::sync::Arc;

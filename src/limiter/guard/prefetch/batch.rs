@@ -8,17 +8,13 @@ use crate::{
     store::StoreFuture,
 };
 
-/// Units of one partition that are charged but not yet spent. Dropping the batch refunds the remainder.
-///
-/// Each request served from the batch gets the decision that the store would have made for it, after the earlier
-/// requests, when the batch was charged. Its response fields and its settlement are therefore correct without another
-/// call.
+/// Dropping the batch refunds the remainder. Each request gets the decision that the store would have made after the
+/// earlier requests when the batch was charged, so its response fields and settlement are correct without another call.
 pub(super) struct Batch {
-    /// The store's decision about the whole batch.
     decision: Decision,
     plan: Plan,
     spent: u64,
-    /// Units that this instance may have charged individually since the batch was charged.
+    /// Units that this instance may have charged individually since then.
     pub(super) charged_apart: u64,
     from: Timestamp,
     until: Timestamp,
@@ -26,8 +22,7 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// Returns `None` if the store has rejected the plan. `began` is the local time before the call, so the batch
-    /// expires on this instance no later than in the store.
+    /// `began` is the local time before the call, so the batch expires on this instance no later than in the store.
     pub(super) fn new(
         plan: Plan,
         decision: Decision,
@@ -64,12 +59,11 @@ impl Batch {
         !(self.from..self.until).contains(&now)
     }
 
-    /// Remaining lifetime in microseconds.
+    /// Returns the remaining microseconds.
     pub(super) fn lasting(&self, now: Timestamp) -> u64 {
         self.until.micros_since(now)
     }
 
-    /// Decides a plan with the same policies, if enough units remain.
     pub(super) fn spend(&mut self, plan: &Plan) -> Option<Decision> {
         let cost = plan.costs().requests;
         if cost > self.rest() {
@@ -80,7 +74,7 @@ impl Batch {
         Some(decision)
     }
 
-    /// Refunds the remainder, even if the future is dropped.
+    /// Takes effect even if the future is dropped.
     pub(super) fn give_back(&mut self) -> StoreFuture<()> {
         let (rest, spent) = (self.rest(), self.spent);
         self.forget();
@@ -91,7 +85,6 @@ impl Batch {
         }
     }
 
-    /// Discards the batch without a refund.
     pub(super) fn forget(&mut self) {
         self.spent = self.plan.costs().requests;
     }

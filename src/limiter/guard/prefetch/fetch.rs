@@ -17,7 +17,7 @@ use crate::{
     telemetry::LateBatch,
 };
 
-/// The call that fetches a batch. Dropping it releases the waiting requests.
+/// Dropping it releases the waiting requests.
 pub(super) struct Fetch {
     prefetch: Arc<Prefetch>,
     plan: Plan,
@@ -28,10 +28,9 @@ pub(super) struct Fetch {
 }
 
 impl Fetch {
-    /// Maximum wait for a late answer after the deadline, equal to that of a settlement.
+    /// Equal to the deadline of a settlement.
     const LATE: Duration = Duration::from_secs(5);
 
-    /// `plan` belongs to one of the requests that will be served from the batch.
     pub(super) fn new(prefetch: &Arc<Prefetch>, plan: &Plan, terms: BatchTerms, order: Order) -> Self {
         Self {
             prefetch: Arc::clone(prefetch),
@@ -43,7 +42,7 @@ impl Fetch {
         }
     }
 
-    /// Calls the store. A pending call continues in a task, even if the request is cancelled.
+    /// A pending call continues in a task, even if the request is cancelled.
     pub(super) fn begin(self, deadline: Instant) {
         let time = deadline.saturating_duration_since(Instant::now());
         match self.prefetch.cache.begin(self.plan.clone(), time) {
@@ -52,7 +51,7 @@ impl Fetch {
         }
     }
 
-    /// Units that arrive after the deadline have been charged too, and are spent or refunded.
+    /// Late units have been charged, too, and are spent or refunded.
     async fn wait(mut self, call: CachedCall, deadline: Instant) {
         let (prefetch, began) = (Arc::clone(&self.prefetch), Instant::now());
         let give_up = |error: &StoreError| self.give_up(error);
@@ -63,7 +62,6 @@ impl Fetch {
         self.land(result);
     }
 
-    /// Called at the deadline. Fails the waiting requests.
     fn give_up(&mut self, error: &StoreError) {
         self.is_late = true;
         let mut verdicts = Verdicts::new();
@@ -137,14 +135,14 @@ impl Fetch {
         fetching.filter(|fetching| fetching.order.id == self.order.id)
     }
 
-    /// Prevents further requests from joining. Returns `None` if the partition was evicted or has new policies.
+    /// Returns `None` if the partition was evicted or has new policies.
     fn end(&self, shard: &mut BoundedMap<BatchPool>) -> Option<Fetching> {
         let pool = shard.get_mut(self.plan.partition())?;
         pool.fetching.take_if(|fetching| fetching.order.id == self.order.id)
     }
 }
 
-/// Called while no lock is held. Requests that have missed their deadline ignore the result.
+/// Called while no lock is held.
 fn tell(verdicts: Verdicts) {
     for (sender, verdict) in verdicts {
         let _ = sender.send(verdict);

@@ -7,24 +7,21 @@ use crate::{
     error::StoreError,
 };
 
-/// A batch in flight, and the requests that wait for it.
 pub(super) struct Fetching {
     pub(super) order: Order,
-    /// Units not reserved by a waiting request.
+    /// Units that no waiting request has reserved.
     spare: u64,
     waiters: Vec<(Plan, Sender<Verdict>)>,
     /// Units charged individually since the call started, perhaps after the batch was charged.
     pub(super) charged_apart: u64,
-    /// Set if the partition was reset since the call started.
     pub(super) is_void: bool,
-    /// Set if the call has missed its deadline, so that no request can join.
+    /// The deadline has passed, so no request can join.
     is_late: bool,
-    /// Set if there was a settlement since the call started. A rejection then does not apply to requests that joined
-    /// later.
+    /// There was a settlement since the call started: a rejection does not apply to requests that joined later.
     pub(super) is_stale: bool,
 }
 
-/// The result for a waiting request. `Ok(None)`: the batch did not cover it, so it must be charged individually.
+/// `Ok(None)`: the batch did not cover the request, so it must be charged individually.
 pub(super) type Verdict = Result<Option<Decision>, StoreError>;
 
 /// Sent while no lock is held.
@@ -51,7 +48,6 @@ impl Fetching {
         }
     }
 
-    /// Reserves units for a request, if there are enough.
     pub(super) fn join(&mut self, plan: &Plan) -> Option<Receiver<Verdict>> {
         if self.is_void || self.is_late {
             return None;
@@ -62,7 +58,6 @@ impl Fetching {
         Some(verdict)
     }
 
-    /// Serves waiting requests from the batch. Returns the number of units spent.
     pub(super) fn serve(self, batch: &mut Batch, verdicts: &mut Verdicts) -> u64 {
         batch.charged_apart = self.charged_apart;
         if self.is_void {
@@ -70,8 +65,7 @@ impl Fetching {
         }
         let before = batch.rest();
         for (plan, verdict) in self.waiters {
-            // Requests that have missed their deadline were not counted, so their units remain for other requests.
-            // Cancelled requests still wait for the result.
+            // Requests that have missed their deadline were not counted, but cancelled ones still wait.
             if !verdict.is_closed() {
                 verdicts.push((verdict, Ok(batch.spend(&plan))));
             }
@@ -79,7 +73,7 @@ impl Fetching {
         before - batch.rest()
     }
 
-    /// The batch was rejected, but the remaining units may be enough for a single request.
+    /// The remaining units may be enough for a single request.
     pub(super) fn reject(self, decision: &Decision, is_alone: bool, verdicts: &mut Verdicts) {
         for (plan, verdict) in self.waiters {
             let own = decision.of_another(plan, 0, 0).filter(|_| !is_alone);
@@ -87,7 +81,7 @@ impl Fetching {
         }
     }
 
-    /// Called at the deadline. A batch that arrives later serves other requests.
+    /// A batch that arrives later serves other requests.
     pub(super) fn give_up(&mut self, error: &StoreError, verdicts: &mut Verdicts) {
         self.is_late = true;
         let waiters = self.waiters.drain(..);

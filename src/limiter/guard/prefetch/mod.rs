@@ -2,8 +2,7 @@
 //!
 //! A batch is fetched *ahead* of the requests that need it, two call durations early, so that a busy caller never
 //! waits. Batches double until they last for most of their lifetime, and never exceed a share of the units that remain
-//! in the store. If no batch can admit a request, the request is charged individually, so that requests never queue for
-//! single units.
+//! in the store. If no batch can admit a request, the request is charged individually.
 //!
 //! Batches are fetched in separate tasks, so that units are not lost if the waiting requests miss their deadlines.
 
@@ -31,7 +30,6 @@ use crate::{
 };
 
 impl Prefetch {
-    /// Admits a plan from a held batch, and fetches the next one if the remaining units will not last.
     pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BatchTerms) -> Option<Decision> {
         let terms = self.terms(terms);
         let part = plan.only_part()?;
@@ -47,7 +45,7 @@ impl Prefetch {
             false => pool.order_ahead(terms, now, || self.next_id()),
         };
         drop(shard);
-        // Without a runtime, no task could wait for the answer. Dropping a fetch ends it.
+        // Without a runtime, no task could wait for the answer.
         let fetch = order.map(|order| Fetch::new(self, plan, terms, order));
         if let Some(fetch) = fetch.filter(|_| Handle::try_current().is_ok()) {
             fetch.begin(Instant::now() + self.deadline);
@@ -55,7 +53,6 @@ impl Prefetch {
         Some(decision)
     }
 
-    /// Decides a plan for which no batch has enough units.
     pub(super) async fn decide(
         self: &Arc<Self>,
         plan: Plan,
@@ -73,7 +70,7 @@ impl Prefetch {
             Step::Wait(verdict) => verdict,
         };
         match self.cache.store.within(deadline, verdict).await {
-            // Without a verdict, the runtime of the fetching task has ended.
+            // The runtime of the fetching task has ended.
             Ok(verdict) => match verdict.unwrap_or(Ok(None))? {
                 Some(decision) => Ok(decision),
                 None => self.decide_alone(&plan, terms, deadline).await,
@@ -82,8 +79,8 @@ impl Prefetch {
         }
     }
 
-    /// Charges a single request. If the store rejects the request, an unspent remainder that might suffice together
-    /// with the store's remaining units is refunded, and the charge is repeated.
+    /// If the store rejects the request, an unspent remainder that might suffice is refunded, and the charge is
+    /// repeated.
     async fn decide_alone(
         self: &Arc<Self>,
         plan: &Plan,
@@ -120,15 +117,15 @@ impl Prefetch {
         Ok(decision)
     }
 
-    /// Held batches, whose decisions contain older readings, show fewer remaining units after a late charge.
+    /// Held batches contain older readings.
     pub(super) fn charged_late(&self, plan: &Plan, units: u64) {
         if units > 0 {
             self.with_holding(plan, |pool| pool.also_charged(units));
         }
     }
 
-    /// Discards held units of the first partition without a refund. Nothing is prefetched until the reset completes: it
-    /// would be unknown whether units prefetched in the meantime were reset.
+    /// Discards held units without a refund. Units prefetched before the reset completes might or might not be reset,
+    /// so prefetching pauses.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
         let (prefetch, partition) = (self, plan.partition());
         self.resets.lock().push(partition);
@@ -140,7 +137,6 @@ impl Prefetch {
     }
 
     fn step(&self, plan: &Plan, terms: BatchTerms) -> Step {
-        // Without a runtime, no task could refund unspent units.
         let Some(part) = plan.only_part().filter(|_| Handle::try_current().is_ok()) else {
             return Step::Alone;
         };
@@ -160,7 +156,7 @@ impl Prefetch {
         pool.step(plan, terms, now, id)
     }
 
-    /// Runs `act` on the pool of the plan's partition, if the pool has the same policies.
+    /// Does nothing if the pool has other policies.
     fn with_holding<T>(&self, plan: &Plan, act: impl FnOnce(&mut BatchPool) -> T) -> Option<T> {
         let part = plan.only_part()?;
         let mut shard = self.holdings.lock(part.partition());
@@ -168,23 +164,21 @@ impl Prefetch {
         pool.is_about(part.policies()).then(|| act(pool))
     }
 
-    /// Pauses prefetching until the returned value is dropped.
     pub(super) fn pause(&self) -> Flushing<'_> {
         self.flushes.fetch_add(1, Ordering::SeqCst);
         Flushing(self)
     }
 
-    /// Read while a pool is locked. `flush` locks each pool, so it finds all fetches that started earlier.
+    /// `flush` locks each pool, so it finds all fetches that started before.
     fn is_flushing(&self) -> bool {
         self.flushes.load(Ordering::Relaxed) > 0
     }
 
-    /// Number of calls in flight that fetch batches.
     pub(super) fn fetches(&self) -> usize {
         self.fetches.receiver_count()
     }
 
-    /// Refunds all batches, including batches in flight. Completes only while prefetching is paused.
+    /// Includes batches in flight. Completes only while prefetching is paused.
     pub(super) async fn flush(&self) {
         loop {
             let were_over = self.fetches() == 0;

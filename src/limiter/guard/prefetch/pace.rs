@@ -1,19 +1,14 @@
-//! Estimates a caller's rate and the duration of calls, to decide how many units to fetch and when.
-
 use crate::{clock::Timestamp, policy::BatchTerms};
 
-/// The rate of one caller, as a weighted average over the periods between charges. Each period has twice the weight of
-/// the previous one.
+/// A weighted average over the periods between charges. Each period has twice the weight of the previous one.
 pub(super) struct Pace {
-    /// The time of the last charge, which starts the current period.
     since: Timestamp,
-    /// Units used in the current period.
     used: u64,
     /// Units and microseconds of earlier periods, weighted.
     before: (f64, f64),
-    /// The size that the last batch would have had if enough units had remained.
+    /// The size of the last batch, if enough units had remained.
     demand: u64,
-    /// Call duration in microseconds. Adopts a longer duration at once, and decreases slowly.
+    /// The duration of a call in microseconds. Adopts a longer one at once, and decreases slowly.
     call: u64,
 }
 
@@ -32,7 +27,6 @@ impl Pace {
         self.since
     }
 
-    /// Returns `true` if the pace contains no more information than a new one.
     pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
         now.micros_since(self.since) >= 2 * terms.micros()
     }
@@ -41,18 +35,17 @@ impl Pace {
         self.used = self.used.saturating_add(units);
     }
 
-    /// Records the duration of a call that fetched a batch.
     pub(super) fn answered(&mut self, micros: u64) {
         self.call = micros.max(self.call - self.call / 8);
     }
 
-    /// The size of the batch to charge now: the expected usage during the lifetime of a batch, and at most twice the
-    /// last size. `cost` units are spent immediately.
+    /// The expected usage during the lifetime of a batch, and at most twice the last size. `cost` units are spent
+    /// immediately.
     pub(super) fn charge(&mut self, cost: u64, terms: BatchTerms, now: Timestamp) -> u64 {
         if self.is_expired(now, terms) {
             (self.before, self.demand) = ((0.0, 0.0), 0);
         } else {
-            // A batch is first used `ahead` after it was charged, and should be spent before it expires.
+            // First used `ahead` after it was charged, and spent before it expires.
             let lasting = (terms.micros() * 7 / 8).saturating_sub(self.ahead(terms));
             let used = self.used_in(lasting.max(terms.micros() / 4), now);
             let doubled = self.demand.saturating_mul(2);
@@ -64,27 +57,25 @@ impl Pace {
         self.demand
     }
 
-    /// Returns `true` if a call that starts later would complete too late: after the `rest` units are spent, or after
-    /// they expire in `lasting` microseconds.
+    /// `true` if a later call would complete after the `rest` units are spent, or after they expire in `lasting`
+    /// microseconds.
     pub(super) fn is_due(&self, rest: u64, lasting: u64, terms: BatchTerms, now: Timestamp) -> bool {
         let ahead = self.ahead(terms);
         let used = || self.used_in(ahead, now).unwrap_or(0.0);
         ahead > 0 && (lasting <= ahead || (rest as f64) < used())
     }
 
-    /// Batches are fetched this long before they are needed: two call durations, because neither calls nor requests are
-    /// evenly spaced.
+    /// Two call durations, because neither calls nor requests are evenly spaced.
     fn ahead(&self, terms: BatchTerms) -> u64 {
         self.call.saturating_mul(2).min(terms.micros() / 2)
     }
 
-    /// The expected usage within `micros`. `None` if no time has passed yet.
+    /// `None` if no time has passed yet.
     fn used_in(&self, micros: u64, now: Timestamp) -> Option<f64> {
         let (units, time) = self.until(now);
         (time > 0.0).then(|| units * micros as f64 / time)
     }
 
-    /// Units and microseconds, including the current period.
     fn until(&self, now: Timestamp) -> (f64, f64) {
         let (units, micros) = self.before;
         let time = now.micros_since(self.since) as f64;

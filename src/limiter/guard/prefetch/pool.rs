@@ -15,7 +15,6 @@ use crate::{
     policy::{BatchTerms, PolicySet},
 };
 
-/// The prefetched units of one partition, and the data that determines the next batch.
 pub(super) struct BatchPool {
     policies: PolicySet,
     /// Oldest first, which is the order in which they are spent.
@@ -28,16 +27,13 @@ pub(super) struct BatchPool {
     paused_until: Timestamp,
 }
 
-/// Batches of one partition. Dropping a batch calls the store, so drop batches while no lock is held.
+/// Dropping a batch calls the store, so drop batches while no lock is held.
 pub(super) type Batches = SmallVec<[Box<Batch>; BatchPool::MAX_BATCHES]>;
 
 pub(super) enum Step {
-    /// Charge the request individually.
     Alone,
     Decided(Decision),
-    /// Fetch a batch and wait for it.
     Fetch(Order, Receiver<Verdict>),
-    /// Wait for a batch in flight.
     Wait(Receiver<Verdict>),
 }
 
@@ -66,12 +62,11 @@ impl BatchPool {
         !self.batches.is_empty()
     }
 
-    /// Returns `true` if the pool contains no more information than a new one.
     pub(super) fn is_expired(&self, now: Timestamp, terms: BatchTerms) -> bool {
         !self.has_batches() && self.fetching.is_none() && self.pace.is_expired(now, terms)
     }
 
-    /// Eviction priority: the loss if this pool were evicted.
+    /// Ranks the loss if this pool were evicted.
     pub(super) fn worth(&self, is_returning: bool) -> (bool, u64, bool, Timestamp) {
         (self.fetching.is_some(), self.rest(), is_returning, self.pace.since())
     }
@@ -100,8 +95,7 @@ impl BatchPool {
     }
 
     /// Takes the batches if their remainder, together with the store's remaining units, could admit the rejected
-    /// request. A cached rejection always reports no remaining units, so nothing is taken; this was checked when the
-    /// store rejected the request.
+    /// request. A cached rejection reports no remaining units.
     pub(super) fn take_rest(&mut self, rejection: &Decision) -> Batches {
         let rest = self.rest();
         let suffices = |violated: Allowance<'_>| violated.remaining().saturating_add(rest) >= violated.cost();
@@ -143,7 +137,7 @@ impl BatchPool {
         verdict.map_or(Step::Alone, |verdict| Step::Fetch(order, verdict))
     }
 
-    /// The batch to fetch now, so that no request has to wait when the held batches are spent or expire.
+    /// The batch to fetch now, so that no request has to wait when the held ones are spent or expire.
     pub(super) fn order_ahead(&mut self, terms: BatchTerms, now: Timestamp, id: impl FnOnce() -> u64) -> Option<Order> {
         if self.fetching.is_some() || now < self.paused_until {
             return None;
@@ -164,15 +158,13 @@ impl BatchPool {
         Some(order)
     }
 
-    /// Maximum size of the next batch, limited by the prefetch setting and by the share of the remaining units that is
-    /// left to other instances.
+    /// Leaves a share of the remaining units to other instances.
     fn room(&self, terms: BatchTerms) -> u64 {
-        // Until the store's first answer, the remaining units are unknown.
+        // Unknown until the store's first answer.
         let share = self.left.unwrap_or(0) / Self::SHARE;
         share.min(terms.units.saturating_sub(self.rest()))
     }
 
-    /// Called after the store has decided a single request.
     pub(super) fn charged_apart(&mut self, cost: u64, decision: &Decision) {
         self.learn(decision);
         if decision.outcome() == Outcome::Allowed {
@@ -180,7 +172,6 @@ impl BatchPool {
         }
     }
 
-    /// Called after units were charged that are in no batch.
     pub(super) fn also_charged(&mut self, units: u64) {
         apart_from(&mut self.batches, units);
         if let Some(fetching) = &mut self.fetching {
@@ -195,7 +186,6 @@ impl BatchPool {
         }
     }
 
-    /// Discards held and requested units without a refund.
     pub(super) fn forget(&mut self) {
         for mut batch in self.batches.drain(..) {
             batch.forget();
@@ -206,7 +196,6 @@ impl BatchPool {
         (self.pace, self.left) = (Pace::new(), None);
     }
 
-    /// Called when a batch has been fetched, or when `decision` has rejected it.
     pub(super) fn landed(
         &mut self,
         fetching: Fetching,
@@ -220,7 +209,6 @@ impl BatchPool {
         }
         self.pace.answered(now.micros_since(fetching.order.at));
         let Some(mut batch) = batch else {
-            // A remainder that is too small for one request may suffice together with the store's remaining units.
             let is_alone = fetching.is_void || fetching.is_stale || self.rest() > 0;
             fetching.reject(decision, is_alone, verdicts);
             return Batches::new();
@@ -235,7 +223,6 @@ impl BatchPool {
         dropped
     }
 
-    /// Called if fetching failed. Pauses fetching ahead.
     pub(super) fn failed(
         &mut self,
         fetching: Fetching,
@@ -248,7 +235,6 @@ impl BatchPool {
     }
 }
 
-/// Records that units were charged outside these batches.
 fn apart_from(batches: &mut [Box<Batch>], units: u64) {
     for batch in batches {
         batch.charged_apart = batch.charged_apart.saturating_add(units);

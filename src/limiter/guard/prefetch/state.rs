@@ -18,37 +18,33 @@ use crate::{
     sync::{bounded_map::BoundedMap, mutex::Mutex, sharded::Sharded},
 };
 
-/// All prefetched units of an instance. Dropping it refunds them.
+/// Dropping it refunds all units.
 pub(in super::super) struct Prefetch {
     pub(super) holdings: Sharded<BoundedMap<BatchPool>>,
     pub(super) cache: Arc<RejectionCache>,
-    /// Deadline of calls that no request waits for.
+    /// The deadline of calls that no request waits for.
     pub(super) deadline: Duration,
     pub(super) round_trips: Mutex<RoundTrips>,
-    /// Lifetime of a batch in microseconds, which depends on the round-trip time of the store.
+    /// The lifetime of a batch in microseconds, which depends on the round trip to the store.
     pub(super) lifetime: AtomicU64,
     pub(super) clock: Clock,
     pub(super) next_id: AtomicU64,
     pub(super) resets: Mutex<Vec<PartitionId>>,
-    /// Refunds expired batches.
     pub(super) task: Mutex<Option<AbortHandle>>,
     /// Has one receiver per [`Fetch`].
     pub(super) fetches: watch::Sender<()>,
-    /// Number of flushes in progress. Prefetching pauses during a flush.
+    /// Flushes in progress, during which prefetching pauses.
     pub(super) flushes: AtomicUsize,
 }
 
 impl Prefetch {
     const CAP: usize = 1 << 14;
-    /// Interval at which expired batches are refunded.
     const TICK: Duration = Duration::from_millis(50);
-    /// Minimum lifetime of a batch. For a remote store, fetching the next batch takes longer.
+    /// The minimum; for a remote store, fetching the next batch takes longer.
     const LIFETIME: Duration = Duration::from_secs(1);
-    /// In round trips: the call takes one, the next call starts two before the expiry, and one remains for spending the
-    /// units.
+    /// The call takes one, the next call starts two before the expiry, and one remains for spending the units.
     const LIFETIME_ROUND_TRIPS: u32 = 4;
-    /// The round-trip time is the minimum over the last one or two windows of 30 s. A minimum, because a short pause of
-    /// the store must not extend the lifetime.
+    /// A minimum, because a short pause of the store must not extend the lifetime.
     const DISTANCE_WINDOW: Duration = Duration::from_secs(30);
 
     pub(in super::super) fn new(cache: Arc<RejectionCache>, deadline: Duration, clock: Clock) -> Self {
@@ -67,12 +63,10 @@ impl Prefetch {
         }
     }
 
-    /// Sets the lifetime to match the store's round-trip time.
     pub(super) fn terms(&self, terms: BatchTerms) -> BatchTerms {
         terms.with_lifetime(Duration::from_micros(self.lifetime.load(Ordering::Relaxed)))
     }
 
-    /// Records the duration of a call that fetched a batch.
     pub(super) fn answered_after(&self, time: Duration) {
         let mut round_trips = self.round_trips.lock();
         round_trips.record(time, Instant::now());
@@ -86,7 +80,6 @@ impl Prefetch {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Starts the task that refunds expired batches, unless it is running.
     pub(super) fn watch(self: &Arc<Self>) {
         let mut task = self.task.lock();
         // The task may have ended with its runtime.
@@ -97,7 +90,7 @@ impl Prefetch {
         }
     }
 
-    /// Refunds expired batches. Returns `true` if batches remain.
+    /// Returns `true` if batches remain.
     fn sweep(&self) -> bool {
         let now = self.clock.now();
         let mut is_any_left = false;
@@ -110,14 +103,12 @@ impl Prefetch {
         is_any_left
     }
 
-    /// Returns `true` if the task should end because no batches remain.
     fn is_done(&self) -> bool {
         if self.sweep() {
             return false;
         }
         let mut task = self.task.lock();
-        // A request that added a batch before this lock was acquired saw the task running, and did not start another
-        // one.
+        // A request that added a batch before this lock saw the task running.
         let is_done = !self.sweep();
         if is_done {
             *task = None;

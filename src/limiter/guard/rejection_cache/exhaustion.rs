@@ -7,33 +7,29 @@ use crate::{
     policy::PolicySet,
 };
 
-/// States that become empty within this time are ignored, because servers expire keys with a resolution of a
-/// millisecond.
+/// Servers expire keys with a resolution of a millisecond.
 const MARGIN: Duration = Duration::from_millis(10);
 
-/// More entries than can be added to a log while its partition is cached. Logs start at random 40-bit numbers.
+/// More than can be added while a partition is cached. Logs start at random 40-bit numbers.
 const MOST_ENTRIES: u64 = 1 << 24;
 
-/// The last charge of this instance after which another such charge would be rejected. It is used to detect that the
-/// store has lost its state.
+/// The last charge after which another one would be rejected, to detect that the store has lost its state.
 ///
-/// Only charges are recorded, because they write the state under these policies. The state read by a rejection may
-/// belong to other rules and refill faster.
+/// Only charges are recorded: the state read by a rejection may belong to other rules and refill faster.
 #[derive(Clone, Debug)]
 pub(super) struct Exhaustion {
     policies: PolicySet,
     birth: u32,
-    /// The time, on the partition's clock, until which the store needs the state with this birth.
+    /// The store needs the state with this birth until this time on the partition's clock.
     used_until: Timestamp,
     log: Option<LogTrace>,
-    /// Local times before and after the call.
     asked_at: Timestamp,
     learned_at: Timestamp,
     /// The local time until which the store needs the state.
     expires_at: Timestamp,
 }
 
-/// A log has no birth. Instead, its entries are numbered.
+/// A log has numbered entries instead of a birth.
 #[derive(Clone, Copy, Debug)]
 struct LogTrace {
     policy: u32,
@@ -42,7 +38,6 @@ struct LogTrace {
 }
 
 impl Exhaustion {
-    /// `None` if the partition is not exhausted, or was not charged.
     pub(super) fn of(findings: &[Finding<'_>], now: Timestamp) -> Option<Self> {
         let first = findings.first().filter(|first| first.is_charged)?;
         let is_exhausted = |finding: &Finding<'_>| matches!(finding.next_rejection(), Some(ChargeRejection::For(_)));
@@ -80,10 +75,9 @@ impl Exhaustion {
         })
     }
 
-    /// Returns `true` if an answer shows that the store has lost this state.
-    ///
-    /// Calls that started before this charge was answered are ignored, because they may have read an older state.
-    /// Answers under changed policies are also ignored, because their state may become empty earlier.
+    /// `true` if an answer shows that the store has lost this state. Ignores calls that started before this charge was
+    /// answered, which may have read an older state, and answers under changed policies, whose state may become empty
+    /// earlier.
     pub(super) fn is_lost(&self, findings: &[Finding<'_>]) -> bool {
         let Some(first) = findings.first().filter(|first| first.asked_at >= self.learned_at) else {
             return false;
@@ -109,8 +103,7 @@ impl Exhaustion {
             })
     }
 
-    /// Returns `true` if a call at `asked_at` started before the call of this charge. If the clock was set back, the
-    /// charge does not count as newer.
+    /// If the clock was set back, the charge does not count as newer than a call at `asked_at`.
     pub(super) fn is_newer(&self, asked_at: Timestamp, now: Timestamp) -> bool {
         asked_at < self.asked_at && self.learned_at <= now
     }

@@ -1,15 +1,14 @@
-//! Rejections of some partitions, which can be read without a lock.
+//! Rejections of some partitions, read without a lock.
 //!
-//! If threads rejecting one key contended for the lock of its shard, two cores would reject no more requests than one.
-//! Therefore, a rejection stores a copy of the partition's records here. A copy is never modified: a change of the
-//! records, under the lock of their shard, removes the copy.
+//! If threads contended for the lock of one key's shard, two cores would reject no more requests than one. A rejection
+//! therefore stores a copy of the partition's records, which is never modified: a change under the lock of the shard
+//! removes it.
 
 use arc_swap::ArcSwapOption;
 
 use super::{records::Records, shard::Found};
 use crate::{clock::Timestamp, decision::PartPlan, partition::PartitionId};
 
-/// Copies of the records of some partitions, indexed by hash.
 pub(super) struct HotPartitions(Box<[ArcSwapOption<Copied>]>);
 
 #[derive(Debug)]
@@ -19,7 +18,7 @@ struct Copied {
 }
 
 impl HotPartitions {
-    /// Few keys are under attack at a time. A key whose slot is occupied by another key uses the lock.
+    /// Few keys are under attack at a time. A key whose slot is occupied uses the lock.
     pub(super) const PLACES: usize = 256;
 
     pub(super) fn new() -> Self {
@@ -30,7 +29,6 @@ impl HotPartitions {
         &self.0[hash as usize % Self::PLACES]
     }
 
-    /// Returns the cached rejection of a plan for one partition, or `None` if the plan needs a call.
     #[inline]
     pub(super) fn rejection(&self, hash: u64, part: PartPlan<'_>, now: Timestamp) -> Option<Found> {
         let copied = self.place(hash).load();
@@ -40,8 +38,7 @@ impl HotPartitions {
         found.is_rejected().then_some(found)
     }
 
-    /// Publishes the records of a partition, unless its slot contains unexpired records of another one. The caller
-    /// holds the lock of the shard.
+    /// The caller holds the lock of the shard.
     pub(super) fn show(&self, hash: u64, partition: PartitionId, records: &Records, now: Timestamp) {
         let place = self.place(hash);
         let is_free = match &*place.load() {
@@ -54,7 +51,7 @@ impl HotPartitions {
         }
     }
 
-    /// Removes a partition whose records change. The caller holds the lock of the shard.
+    /// The caller holds the lock of the shard.
     pub(super) fn hide(&self, hash: u64, partition: PartitionId) {
         let place = self.place(hash);
         let is_there = place

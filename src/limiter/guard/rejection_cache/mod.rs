@@ -1,11 +1,9 @@
 //! Caches readings of the store for up to a second, and rejects charges that a reading is known to reject.
 //!
-//! A reading determines exactly how long a charge is rejected, if other instances only add to the usage. Time is
-//! measured from before the call, so no charge is rejected for longer than the store would reject it. After a
-//! rejection, charges of the same or a higher weight are not sent for a short time, the *hold*, so that instances do
-//! not race for the next unit. A settlement by this instance removes the readings of its partitions, and answers to
-//! earlier calls are not cached. If it is unknown whether another policy rejects the charge too, the charge is sent, so
-//! that the rejection reports the longest wait.
+//! A reading determines how long a charge is rejected, if other instances only add to the usage. Time is measured from
+//! before the call, so no charge is rejected for longer than the store would reject it. After a rejection, charges of
+//! the same or a higher weight are not sent for a short time, the *hold*, so that instances do not race for the next
+//! unit. A settlement removes the readings of its partitions, and answers to earlier calls are not cached.
 
 mod exhaustion;
 mod hot;
@@ -49,11 +47,10 @@ pub(super) struct RejectionCache {
     pub(super) store: GuardedStore,
     shards: Sharded<Shard>,
     hot: HotPartitions,
-    /// `false` if the capacity is 0.
     is_on: bool,
-    /// Number of cached partitions. While it is 0, requests take no lock.
+    /// While no partition is cached, requests take no lock.
     len: AtomicUsize,
-    /// Set once a request has waited for the store. Until then, settlements have nothing to invalidate.
+    /// Until a request has waited for the store, settlements have nothing to invalidate.
     is_used: AtomicBool,
     resets: Mutex<Vec<PartitionId>>,
     clock: Clock,
@@ -62,7 +59,7 @@ pub(super) struct RejectionCache {
 
 pub(super) struct CachedCall {
     call: StoreCall,
-    /// Partitions whose records may count the call as sent.
+    /// Their records may count the call as sent.
     partitions: SmallVec<[PartitionId; 1]>,
 }
 
@@ -81,7 +78,7 @@ impl RejectionCache {
         }
     }
 
-    /// Returns the rejection if the store is known to reject the plan, or else the plan.
+    /// Returns `Err` with the plan if it needs a call.
     #[inline]
     pub(super) fn reject(&self, plan: Plan) -> Result<Decision, Plan> {
         if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
@@ -113,7 +110,7 @@ impl RejectionCache {
         found
     }
 
-    /// Looks up the plan without the lock, if a request was already rejected and nothing has changed since.
+    /// Takes no lock if a request was already rejected and nothing has changed since.
     fn look_up_only(&self, part: PartPlan<'_>, now: Timestamp) -> Found {
         let (partition, hash) = (part.partition(), self.shards.hash(part.partition()));
         if let Some(found) = self.hot.rejection(hash, part, now) {
@@ -130,13 +127,12 @@ impl RejectionCache {
         found
     }
 
-    /// Records that a request for a cached partition is sent to the store.
     fn ask(&self, shard: &mut Shard, hash: u64, part: PartPlan<'_>, now: Timestamp, found: &Found) {
         shard.asks(part, now, found.only_asks());
         self.hot.hide(hash, part.partition());
     }
 
-    /// Calls the store. Returns the result if it is available immediately, otherwise the pending call.
+    /// Returns the pending call if there is no immediate result.
     #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, CachedCall> {
         let partitions = match self.len.load(Ordering::Relaxed) {
@@ -159,8 +155,7 @@ impl RejectionCache {
         Ok(self.learned(answer?, asked_at))
     }
 
-    /// Calls that fail because of an open circuit or a store without memory charge nothing, so they must not cause
-    /// rejections.
+    /// Calls that fail because of an open circuit or a store without memory charge nothing.
     #[inline]
     fn note_unsent(&self, partitions: &[PartitionId], error: Option<&StoreError>) {
         let Some(error) = error else { return };
@@ -171,7 +166,7 @@ impl RejectionCache {
         }
     }
 
-    /// Like [`finish`](Self::finish), but calls `give_up` at the deadline and keeps waiting for the answer for `late`.
+    /// Calls `give_up` at the deadline, and keeps waiting for the answer for `late`.
     pub(super) async fn finish_late(
         &self,
         CachedCall { call, partitions }: CachedCall,
@@ -222,7 +217,7 @@ impl RejectionCache {
         }
     }
 
-    /// Invalidates cached rejections of the settled partitions. The settlement proceeds even if the future is dropped.
+    /// Proceeds even if the future is dropped.
     pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         let changed = settlement.changed();
         let invalidate = || {
@@ -230,8 +225,7 @@ impl RejectionCache {
                 self.settled(*partition, *is_refund);
             }
         };
-        // Also invalidated before the call, because an answer that includes the settlement may be cached before this
-        // thread continues.
+        // An answer that includes the settlement may be cached before this thread continues.
         invalidate();
         let settled = self.store.bare.settle(settlement);
         invalidate();
@@ -243,7 +237,7 @@ impl RejectionCache {
         self.store.bare.reset(plan).await
     }
 
-    /// Called before waiting for the store. Returns the time to pass to [`learn`](Self::learn).
+    /// The time before the call, for [`learn`](Self::learn).
     fn asked(&self) -> Timestamp {
         if !self.is_on {
             return Timestamp::default();
@@ -277,8 +271,7 @@ impl RejectionCache {
         }
     }
 
-    /// Returns `true` if there is nothing to cache: all policies have room for another such charge, and the cache is
-    /// empty.
+    /// All policies have room for another such charge, and the cache is empty.
     fn is_no_news(&self, measurement: &Measurement, asked_at: Timestamp) -> bool {
         let mut charges = measurement.charges();
         let mut parts = measurement.plan().parts();
@@ -306,7 +299,6 @@ impl RejectionCache {
         self.resets.lock().contains(&partition)
     }
 
-    /// Called after a refund or a reset.
     pub(super) fn forget(&self, partition: PartitionId) {
         self.settled(partition, true);
     }
@@ -318,13 +310,12 @@ impl RejectionCache {
         }
     }
 
-    /// Returns `true` if the partition may have been settled since. Older readings are then outdated.
+    /// Readings before a settlement are outdated.
     pub(super) fn may_have_settled(&self, partition: PartitionId, since: Timestamp) -> bool {
         let hash = self.shards.hash(partition);
         !self.is_on || self.shards.lock(partition).was_settled(hash, since)
     }
 
-    /// Applies `change` to the partition's shard and updates `len`.
     fn change(&self, partition: PartitionId, change: impl FnOnce(&mut Shard, u64)) {
         let hash = self.shards.hash(partition);
         let mut shard = self.shards.lock(partition);
@@ -364,7 +355,6 @@ impl Drop for Resetting<'_> {
     }
 }
 
-/// The cacheable findings of the next part of a plan.
 fn findings<'a>(
     measurement: &'a Measurement,
     charges: &mut impl Iterator<Item = MeasuredCharge<'a>>,

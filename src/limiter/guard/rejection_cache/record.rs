@@ -7,62 +7,56 @@ use crate::{
     policy::{Algorithm, Policy, PolicySet},
 };
 
-/// Maximum age of a record, which bounds how late refunds by other instances are noticed.
+/// Bounds how late refunds by other instances are noticed.
 pub(super) const LIFE: Duration = Duration::from_secs(1);
 
-/// Maximum time for which a rejected charge is rejected again without a call, and for which a sent charge counts as
-/// applied.
+/// The maximum time for which a charge is rejected without a call, or a sent charge counts as applied.
 const HOLD: Duration = Duration::from_millis(20);
 
-/// From this age, one request at a time calls the store, so that not all requests do so when the record expires.
+/// From this age, one request at a time calls the store, so that not all do when the record expires.
 const STALE: Duration = Duration::from_millis(850);
 
-/// A policy that has rejected a charge, or would reject the next one.
+/// The policy has rejected a charge, or would reject the next one.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     policies: PolicySet,
-    /// The policy's index in `policies`.
     index: usize,
-    /// The store's reading, including the charge if it was applied.
+    /// The reading, including the charge if it was applied.
     known: Known,
-    /// The weight of the charge that caused the reading.
     asked: u64,
-    /// The local time before the call. The store took the reading at this time or later.
+    /// The local time before the call, and so no later than the reading.
     asked_at: Timestamp,
-    /// The time until which charges of weight `asked` or more are rejected.
+    /// Charges of weight `asked` or more are rejected until this time.
     held_until: Timestamp,
-    /// The reading including all charges sent since, and the time until which they count as applied.
+    /// The reading including all charges sent since, and until when they count as applied.
     expected: Option<(Known, Timestamp)>,
-    /// The time before which no request checks whether the record is still valid.
+    /// Before this time, no request checks whether the record is still valid.
     asks_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Known {
     reading: PolicyReading,
-    /// The time on the partition's clock.
     at: Timestamp,
-    /// The local time from which the partition's clock advances. It is later than the reading if the clock stands
-    /// still.
+    /// The local time from which the partition's clock advances; later than the reading if the clock stands still.
     goes_on_at: Timestamp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Rejected(ChargeRejection),
-    /// Rejected, but one request may check whether the rejection still applies.
+    /// One request may check whether the rejection still applies.
     Stale(ChargeRejection),
     Open,
 }
 
-/// The hold after a rejection: at most half of the time in which the whole quota refills, so that refilled units are
-/// not wasted.
+/// A hold takes at most half of the time in which the whole quota refills, so that refilled units are not wasted.
 fn hold(counter: &Counter) -> Duration {
     jittered(HOLD.min(Duration::from_micros(counter.fill_micros() / 2)))
 }
 
 impl Record {
-    /// Returns a record if the policy would reject another charge of the same weight.
+    /// `None` if the policy would admit another charge of the same weight.
     pub(super) fn of(finding: &Finding<'_>, clock: &Clock) -> Option<Self> {
         let (counter, weight, reading) = (finding.policy().counter(), finding.weight, finding.left());
         finding.rejection(reading)?;
@@ -145,14 +139,13 @@ impl Record {
         }
     }
 
-    /// Returns `true` if the store is known to admit charges that the record does not reject. For logs, it is unknown
-    /// when each unit expires.
+    /// `true` if the store admits charges that the record does not reject. For logs, it is unknown when each unit
+    /// expires.
     pub(super) fn tells_room(&self) -> bool {
         self.policy().counter().form() != Form::Log
     }
 
-    /// Records that a charge is sent to the store. With `only_asks`, the charge will probably be rejected and not
-    /// applied.
+    /// With `only_asks`, the charge will probably be rejected and not applied.
     pub(super) fn asks(&mut self, weight: u64, now: Timestamp, only_asks: bool) {
         if self.is_expired(now) {
             return;
@@ -180,8 +173,7 @@ impl Record {
             });
     }
 
-    /// Called if a sent charge was not applied. Drops all sent charges, because it is unknown which one was not
-    /// applied.
+    /// Drops all sent charges, because it is unknown which one was not applied.
     pub(super) fn unsent(&mut self) {
         self.expected = None;
     }
@@ -207,14 +199,13 @@ impl Record {
     }
 }
 
-/// If the clock was set back, the record has expired.
+/// A record expires if the clock is set back.
 #[inline]
 pub(super) fn is_expired(asked_at: Timestamp, now: Timestamp) -> bool {
     now < asked_at || asked_at.saturating_add(LIFE) <= now
 }
 
-/// Returns `true` if rejections by the policy can be cached: it enforces its limit, its units are restored over time,
-/// and it has no queue.
+/// The policy must enforce its limit, restore its units over time, and have no queue.
 #[inline]
 pub(super) fn is_cached(policy: &Policy) -> bool {
     let (form, policy) = (policy.counter().form(), policy.policy());
@@ -226,7 +217,6 @@ fn policy(policies: &PolicySet, index: usize) -> &Policy {
     &policies.iter().as_slice()[index]
 }
 
-/// The result of a call for one charge.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Finding<'a> {
     pub(super) policies: &'a PolicySet,
@@ -245,7 +235,6 @@ impl Finding<'_> {
         policy(self.policies, self.index)
     }
 
-    /// Returns `true` if another charge of the same weight would be admitted.
     pub(super) fn has_room(&self) -> bool {
         self.next_rejection().is_none()
     }
@@ -254,7 +243,6 @@ impl Finding<'_> {
         self.rejection(self.left())
     }
 
-    /// The reading including the charge, if it was made.
     pub(super) fn left(&self) -> PolicyReading {
         match self.is_charged {
             true => self

@@ -10,21 +10,18 @@ use crate::{
     policy::{MAX_POLICIES, Policy, PolicySet},
 };
 
-/// The policies of one partition that reject charges, and the policies that are known to have room.
-///
-/// A rejection reports the longest wait of all policies. Therefore, if it is unknown whether one of the policies has
-/// room for a charge, the charge is sent to the store, even if another policy is known to reject it.
+/// A rejection reports the longest wait of all policies. If it is unknown whether one of them has room, the charge is
+/// sent to the store, even if another one is known to reject it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Records {
     /// At most one per policy.
     rejecting: SmallVec<[Record; 1]>,
-    /// At most one per other policy.
     rooms: Vec<Room>,
     /// Kept for longer than rejections, because the state may be lost before the caller's next request.
     exhaustion: Option<Exhaustion>,
 }
 
-/// A policy with room for charges of up to `weight`, unless other instances use it.
+/// Other instances may have used the policy.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     policy: u32,
@@ -76,7 +73,6 @@ impl Records {
         self.rejecting.len()
     }
 
-    /// The record of the policy at `index` in `policies`, unless it has expired.
     #[inline]
     pub(super) fn rejecting(&self, policies: &PolicySet, index: usize, now: Timestamp) -> Option<&Record> {
         let record = self.rejecting.iter().find(|record| record.is_about(policies, index));
@@ -89,17 +85,16 @@ impl Records {
             .find(|record| record.is_about(policies, index))
     }
 
-    /// Forgets all readings. After a late charge, the store needs the state of the last charge for even longer.
+    /// After a late charge, the store needs the state of the last charge for even longer.
     pub(super) fn settled(&mut self, is_refund: bool) {
         *self = Self::default().with_exhaustion(self.exhaustion.take().filter(|_| !is_refund));
     }
 
-    /// Called if a request that counts as charged was not sent.
     pub(super) fn unsent(&mut self) {
         self.rejecting.iter_mut().for_each(Record::unsent);
     }
 
-    /// Returns `true` if the policy of the charge has no record but may reject it.
+    /// `true` if the policy has no record.
     #[inline]
     pub(super) fn may_reject(&self, charge: &Charge<'_>, now: Timestamp) -> bool {
         let has_room = |room: &Room| {
@@ -108,7 +103,6 @@ impl Records {
         is_cached(charge.policy()) && !self.rooms.iter().any(has_room)
     }
 
-    /// Merges the records of an answer, which replace older ones for the same policies.
     pub(super) fn replace(&mut self, findings: &[Finding<'_>], new: Self, asked_at: Timestamp, now: Timestamp) {
         let rejects = new.reject();
         self.exhaustion.take_if(|own| {
@@ -151,7 +145,6 @@ impl Records {
             || self.rooms.iter().any(|room| room.policy == policy.id())
     }
 
-    /// The local times before the calls that these records come from.
     fn asked(&self) -> impl Iterator<Item = Timestamp> {
         let rejecting = self.rejecting.iter().map(Record::asked_at);
         rejecting.chain(self.rooms.iter().map(|room| room.asked_at))

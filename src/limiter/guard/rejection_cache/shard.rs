@@ -11,29 +11,24 @@ use crate::{
 
 pub(super) struct Shard {
     pub(super) partitions: BoundedMap<Records>,
-    /// The time of the last settlement, by partition hash. Answers to earlier calls are not cached. There are enough
-    /// entries that two partitions rarely share one. Otherwise, settlements of one partition could keep a partition
+    /// The last settlement by partition hash. With few entries, settlements of one partition could keep a partition
     /// under attack out of the cache.
     settled_at: Box<[Option<Timestamp>]>,
 }
 
-/// The result of looking up a plan.
 #[derive(Default)]
 pub(super) struct Found {
     pub(super) rejections: ChargeRejections,
     pub(super) now: Timestamp,
-    /// A policy rejects the plan.
     is_rejecting: bool,
-    /// The plan is rejected, but one request may check whether the rejection still applies.
+    /// One request may check whether the rejection still applies.
     pub(super) is_stale: bool,
-    /// At least one partition is cached.
     is_known: bool,
-    /// Set if only the store can determine whether a policy rejects the plan.
+    /// Only the store can determine whether a policy rejects the plan.
     is_open: bool,
 }
 
 impl Found {
-    /// Adds the part of the plan in one partition. `records` is `None` if the partition is not cached.
     #[inline]
     pub(super) fn add(&mut self, part: PartPlan<'_>, records: Option<&Records>, now: Timestamp) {
         let Some(records) = records else {
@@ -63,28 +58,25 @@ impl Found {
         }
     }
 
-    /// Returns `true` if the plan is rejected without a call.
     #[inline]
     pub(super) fn is_rejected(&self) -> bool {
         self.is_rejecting && !self.is_open
     }
 
-    /// Returns `true` if the plan needs a call and a partition is cached.
     pub(super) fn goes_to_store(&self) -> bool {
         self.is_known && !self.is_rejected()
     }
 
-    /// Returns `true` if the plan needs a call, but will probably be rejected and so not charged.
+    /// The plan will probably be rejected and so not charged.
     pub(super) fn only_asks(&self) -> bool {
         self.is_stale || self.is_rejecting
     }
 }
 
 impl Shard {
-    /// The number of entries in all shards, far above the number of partitions settled during one call.
+    /// The entries of all shards, far more than the partitions settled during one call.
     pub(super) const MOMENTS: usize = 1 << 12;
 
-    /// `part` is this shard's share of `capacity`.
     pub(super) fn new(part: usize, capacity: usize) -> Self {
         let moments = (Self::MOMENTS * part).checked_div(capacity).unwrap_or(0);
         Self {
@@ -93,7 +85,6 @@ impl Shard {
         }
     }
 
-    /// Called after units of the partition were charged or refunded without a request.
     pub(super) fn settled(&mut self, partition: PartitionId, hash: u64, is_refund: bool, now: Timestamp) {
         let settled_at = self.settled_at(hash);
         *settled_at = (*settled_at).max(Some(now));
@@ -110,13 +101,12 @@ impl Shard {
         self.settled_at(hash).is_some_and(|settled_at| since <= settled_at)
     }
 
-    /// The time of the last settlement of a partition with this hash, or of another one that shares the entry.
+    /// Partitions may share an entry.
     fn settled_at(&mut self, hash: u64) -> &mut Option<Timestamp> {
         let moment = hash as u32 as usize % self.settled_at.len();
         &mut self.settled_at[moment]
     }
 
-    /// Returns the records of the partition, if it is cached.
     #[inline]
     pub(super) fn look_up(&mut self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) -> Option<&Records> {
         let records = self.partitions.visit(part.partition()).map(|records| &*records);
@@ -124,7 +114,6 @@ impl Shard {
         records
     }
 
-    /// Records that a request is sent to the store.
     pub(super) fn asks(&mut self, part: PartPlan<'_>, now: Timestamp, only_asks: bool) {
         let Some(records) = self.partitions.get_mut(part.partition()) else {
             return;
@@ -136,7 +125,6 @@ impl Shard {
         }
     }
 
-    /// Records that the request was not sent after all.
     pub(super) fn unsent(&mut self, partition: PartitionId) {
         if let Some(records) = self.partitions.get_mut(partition) {
             records.unsent();
@@ -148,7 +136,7 @@ impl Shard {
         known.is_some_and(|known| known.are_lost(findings))
     }
 
-    /// Merges new records, which replace older ones for the same policies.
+    /// New records replace older ones for the same policies.
     pub(super) fn replace(
         &mut self,
         partition: PartitionId,

@@ -53,7 +53,6 @@ impl Store for Remote {
     }
 }
 
-/// Wakes no tasks: the driver polls all calls in flight.
 async fn travel(clock: &Clock, time: Duration) {
     let arrival = clock.now().saturating_add(time);
     poll_fn(|_| {
@@ -74,7 +73,7 @@ struct Instance {
 }
 
 impl Instance {
-    /// Returns the decision if it is available immediately. Otherwise, the request is sent.
+    /// `None` if the request was sent.
     fn decide(&mut self, plan: Plan) -> Option<Decision> {
         match self.guard.decide(plan) {
             DecisionState::Decided(decision) => Some(decision),
@@ -114,7 +113,6 @@ struct World {
 }
 
 impl World {
-    /// The start of a window of one hour.
     const START: Timestamp = Timestamp::from_micros(3_600_000_000);
 
     fn new(instances: usize, one_way: Duration, rejection_cache: usize) -> Self {
@@ -163,15 +161,14 @@ fn checked(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
 
 struct Attack {
     admitted: u64,
-    /// The rejected calls, per second and instance.
+    /// Rejected calls, per second and instance.
     vain_calls: Vec<usize>,
-    /// All calls, per second and instance.
     calls: Vec<usize>,
 }
 
 const OFFERED: u64 = 30_000;
 
-/// 30,000 requests per second in total, each with cost 1, distributed round-robin.
+/// 30,000 requests per second, distributed round-robin.
 fn attack(policy: &QuotaPolicy, instances: usize, one_way: Duration, seconds: u64, rejection_cache: usize) -> Attack {
     let mut world = World::new(instances, one_way, rejection_cache);
     let _context = world.runtime.enter();
@@ -227,8 +224,8 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
                 Algorithm::LeakyBucketMeter => 1,
                 _ => policy.burst_capacity(),
             };
-            // With a capacity of one unit, units that are not used at once are lost. With a larger capacity, only the
-            // units at the end are lost.
+            // With a capacity of one unit, units that are not used at once are lost; with a larger one, only those at
+            // the end.
             let (held, unit) = (20_000 + 2 * one_way.as_micros() as u64, window / policy.quota());
             let least = match capacity {
                 1 => 1 + (seconds * 1_000_000 - held) / (unit + held),
@@ -240,7 +237,6 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
                 "{} of {most}: {case}",
                 attack.admitted
             );
-            // The first second contains the burst.
             let (first, later) = attack.calls.split_at(instances);
             assert!(later.iter().all(|calls| *calls <= 60), "{later:?} {case}");
             let burst = OFFERED as usize * (2 * one_way.as_micros() as usize) / 1_000_000 / instances + 1;
@@ -253,7 +249,7 @@ fn a_hot_key_under_attack_costs_few_calls_and_all_of_its_quota_is_admitted() {
     }
 }
 
-/// L15: refunds to other callers do not affect the caller under attack.
+/// L15
 #[test]
 fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
     for rejection_cache in [64, GuardConfig::default().rejection_cache] {
@@ -298,7 +294,7 @@ fn windows_and_logs_under_attack_cost_few_calls_too() {
         let attack = attack(&policy, 4, Duration::from_micros(500), 6, 64);
         let calls: Vec<usize> = attack.calls.chunks(4).map(|second| second.iter().sum()).collect();
         assert!(calls.iter().sum::<usize>() <= 6 * 4 * 60, "{calls:?} {algorithm:?}");
-        // Three windows, each starting within a hold. With the counter, the first is followed by an even flow.
+        // Each window starts within a hold. With the counter, the first is followed by an even flow.
         let least = if algorithm == Algorithm::SlidingWindowCounter {
             50 + 90
         } else {
@@ -338,7 +334,6 @@ fn a_flood_of_keys_never_exceeds_the_capacity() {
     }
 }
 
-/// Each key of the flood is more recent than the caller that continues, but is used only once.
 #[test]
 fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     let mut world = World::new(1, Duration::ZERO, 64);
@@ -366,7 +361,6 @@ fn a_flood_of_keys_that_come_once_does_not_push_out_a_caller_who_goes_on() {
     assert_eq!(instance.calls() - calls, 10_000, "only those of the flood");
 }
 
-/// A cache and its store, with a manual clock.
 struct Memory {
     clock: Clock,
     store: MemoryStore,
@@ -394,7 +388,6 @@ impl Memory {
         self.cache.learn(decision.measurement().unwrap(), asked_at);
     }
 
-    /// Has the store reject a plan, which caches the rejection.
     fn reject(&self, plan: &Plan) {
         while self.ask(plan).outcome() == Outcome::Allowed {}
         self.learn(&self.ask(plan), self.clock.now());
@@ -517,7 +510,6 @@ fn a_place_is_free_again_when_the_records_in_it_have_expired() {
     drop(lock);
 }
 
-/// Rules that change constantly, as for a caller that switches between many tiers.
 #[test]
 fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
     let memory = Memory::new();
@@ -530,7 +522,6 @@ fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
         shard.partitions.get_mut(alice()).map_or(0, |records| records.len())
     };
     assert_eq!(cached(&memory), MAX_POLICIES);
-    // Expired records make room.
     memory.clock.advance(record::LIFE);
     memory.reject(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
     assert_eq!(cached(&memory), 1);
@@ -545,7 +536,6 @@ fn after_a_clock_was_set_back_nothing_is_cached_from_the_time_to_come() {
     assert!(!memory.has_cached(&plan));
 }
 
-/// The store's clock has stepped back, so the partition's clock stands still until the store's clock catches up.
 #[test]
 fn a_cached_rejection_waits_as_long_as_the_store_does_after_a_step_back() {
     for (back, algorithm) in [0, 1, 700_000, 2_000_000, 5_000_000].into_iter().flat_map(|back| {
@@ -603,7 +593,6 @@ fn a_partition_takes_less_than_360_bytes() {
     assert!(bytes * GuardConfig::default().rejection_cache + moments <= 7_000_000);
 }
 
-/// Events, in order.
 #[derive(Clone, Debug)]
 struct Step {
     after: Duration,
@@ -663,19 +652,18 @@ fn policies(random: &mut Sequence) -> PolicySet {
     loop {
         let count = random.below(3) + 1;
         let policies = ["a", "b", "c"].into_iter().take(count).map(|name| policy(name, random));
-        // A strict bucket cannot have a capacity above its quota, and not every policy can have every setting.
+        // Not every policy can have every setting.
         if let Ok(policies) = PolicySet::new(policies.collect::<Vec<_>>()) {
             return policies;
         }
     }
 }
 
-/// The test's view of an instance, which determines which rejections are excused.
+/// Determines which rejections are excused.
 #[derive(Default)]
 struct Watched {
     last_sent: Option<Timestamp>,
     last_rejection: Option<Timestamp>,
-    /// The time of the other instance's refund.
     last_loss: Option<Timestamp>,
     open: VecDeque<Decision>,
 }
@@ -693,7 +681,6 @@ fn within(moment: Option<Timestamp>, now: Timestamp, millis: u64) -> bool {
     moment.is_some_and(|moment| now.micros_since(moment) < millis * 1_000)
 }
 
-/// Compares a cached rejection with the store's decision at the same time.
 fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     let now = world.clock.now();
     assert!(cached.violated().count() > 0);
@@ -732,8 +719,8 @@ fn compare(world: &World, watched: &Watched, plan: &Plan, cached: &Decision) {
     }
 }
 
-/// Both requests are rejected by the same policies and for the same time, because no other instance has charged units
-/// that this instance has not seen. If no wait helps, the remaining units are the same.
+/// No other instance has charged units that this one has not seen, so the policies, waits and, if no wait helps, the
+/// remaining units are equal.
 fn compare_all(cached: &Decision, rejected: &Decision) {
     let said = || rejected.violated().filter(|said| is_eligible(said.policy()));
     assert!(
@@ -746,7 +733,7 @@ fn compare_all(cached: &Decision, rejected: &Decision) {
         .filter(|(own, _)| own.retry_after().is_none())
     {
         match own.policy().algorithm() {
-            // For logs, it is unknown when each unit is restored.
+            // It is unknown when each unit of a log is restored.
             Algorithm::SlidingWindowLog => assert!(own.remaining() <= said.remaining(), "{own:?} {said:?}"),
             _ => assert_eq!(own.left(), said.left(), "{own:?} {said:?}"),
         }
@@ -804,7 +791,6 @@ fn live(policies: &PolicySet, steps: Vec<Step>, one_way: Duration, instances: us
                 is_changed = true;
             }
         }
-        // An instance notices its own settlements and resets.
         if is_changed && other != own {
             watched[other].last_loss = Some(now);
         }
@@ -831,8 +817,7 @@ fn a_rejection_from_memory_names_all_policies_that_reject_and_the_longest_wait()
     });
 }
 
-/// Regression, found with actual costs: `Retry-After` covered only the minute, although the day would also reject the
-/// charge.
+/// Regression: `Retry-After` covered only the minute, although the day would also reject the charge.
 #[test]
 fn a_larger_charge_than_the_one_that_was_rejected_waits_for_every_policy_that_rejects_it() {
     let memory = Memory::new();
@@ -875,7 +860,7 @@ fn a_charge_above_a_capacity_never_passes_whatever_else_rejects_it() {
     assert!(memory.cache.reject(of(1)).unwrap().retry_after().is_some());
 }
 
-/// An attacker can invent any number of names, so unknown names must not bypass the limit of the address.
+/// An attacker can invent any number of names.
 #[test]
 fn an_address_over_its_limit_is_rejected_from_memory_under_every_new_name() {
     let memory = Memory::new();

@@ -1,5 +1,3 @@
-//! A connection shared by all requests. Its health is derived from its calls.
-
 use std::sync::{
     Arc, OnceLock, Weak,
     atomic::{AtomicBool, AtomicU32, Ordering},
@@ -13,7 +11,6 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// A multiplexed connection for concurrent calls.
 #[derive(Clone)]
 pub(crate) struct SharedConnection {
     connection: OpenConnection,
@@ -21,35 +18,29 @@ pub(crate) struct SharedConnection {
     health: Arc<Health>,
 }
 
-/// Called when a connection becomes unusable, possibly more than once.
+/// Possibly called more than once.
 pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 pub(crate) struct Health {
     is_broken: AtomicBool,
     missed: AtomicU32,
-    /// Changes whenever a call receives its reply.
     answers: AtomicU32,
     opened: Timestamp,
-    /// `None` if the server is identified by its address.
     generation: Option<Generation>,
-    /// `None` for a connection opened by a custom function.
     pub(super) wire: Option<Arc<Wire>>,
     on_loss: OnceLock<OnLoss>,
-    /// One per script.
     loading: [Loading; Script::COUNT],
 }
 
 impl Health {
-    /// Consecutive calls without a reply, after which a connection counts as broken: packets may be lost without
-    /// closing the connection.
+    /// Packets may be lost without closing the connection.
     const MISSES: u32 = 3;
 
     /// A call that waited this long counts like several short ones: some programs make only a few slow calls.
     const SILENT_MICROS: u64 = 250_000;
 
-    /// A connection younger than this is not replaced, because a new connection would lead to the same server, unless
-    /// sentinels report the address.
+    /// A new connection would lead to the same server, unless sentinels report the address.
     const YOUNG_MICROS: u64 = 500_000;
 
     fn is_worth_keeping(&self) -> bool {
@@ -57,7 +48,7 @@ impl Health {
     }
 
     fn answered(&self) {
-        // A concurrent increment may be lost, which is harmless because the value still changes.
+        // A lost increment is harmless because the value still changes.
         let answers = self.answers.load(Ordering::Relaxed);
         self.answers.store(answers.wrapping_add(1), Ordering::Relaxed);
         if self.missed.load(Ordering::Relaxed) != 0 {
@@ -93,11 +84,10 @@ impl Health {
     }
 }
 
-/// Calls cancelled sooner than this are ignored, because they do not indicate the server's health.
+/// Calls cancelled sooner do not indicate the server's health.
 pub(crate) const MIN_CANCEL_MICROS: u64 = 1_000;
 
 pub(crate) enum Unanswered {
-    /// The connection ended before any bytes of the call were written.
     Unsent(RedisError),
     Failed(RedisError),
 }
@@ -110,10 +100,9 @@ impl From<Unanswered> for RedisError {
     }
 }
 
-/// A sent call. Counts as missed if it is cancelled.
+/// Counts as missed if it is cancelled.
 struct PendingReply<'a> {
     health: &'a Health,
-    /// The value of `Health::answers` when the call was sent.
     answers: u32,
     since: Timestamp,
     is_answered: bool,
@@ -143,7 +132,7 @@ impl Drop for PendingReply<'_> {
         if let Some(wire) = &self.health.wire {
             wire.unanswered.fetch_sub(1, Ordering::Relaxed);
         }
-        // If other calls received replies in the meantime, the connection works, and the call or this process was slow.
+        // If other calls received replies, the connection works.
         let has_answered_others = self.health.answers.load(Ordering::Relaxed) != self.answers;
         if self.is_answered || has_answered_others {
             return;
@@ -178,13 +167,12 @@ impl SharedConnection {
         &self.health.loading[script as usize]
     }
 
-    /// Precedes each call with `ASKING`, so that the node executes calls about a slot that it is importing.
+    /// Lets a node execute calls about a slot that it is importing.
     pub(crate) fn asking(mut self) -> Self {
         self.is_asking = true;
         self
     }
 
-    /// Returns `other`, preceding its calls with `ASKING` if `self` does.
     pub(crate) fn replaced_by(&self, mut other: Self) -> Self {
         other.is_asking = self.is_asking;
         other
@@ -206,15 +194,13 @@ impl SharedConnection {
         Arc::downgrade(&self.health)
     }
 
-    /// Closes the connection after a reply that belongs to another call: bytes were lost, and further replies may be
-    /// mismatched, too.
+    /// Bytes were lost, and further replies may be mismatched, too.
     pub(crate) fn mismatched(&self) -> RedisError {
         self.health.broken();
         self.connection.end();
         (ErrorKind::Parse, "reply does not match its call").into()
     }
 
-    /// Sends a command, waits for its reply, and marks the connection as broken if necessary.
     pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, Unanswered> {
         let health = &*self.health;
         let wire = health.wire.as_deref();
@@ -228,8 +214,8 @@ impl SharedConnection {
         let Err(error) = reply else {
             return reply.map_err(Unanswered::Failed);
         };
-        // A demoted server keeps its connections open, but they are useless. A new connection to the same name may lead
-        // to the new primary, but opening a connection per rejected request would be too expensive.
+        // A demoted server keeps its connections open. A new one may lead to the new primary, but one per rejected
+        // request would be too expensive.
         let is_replica = code(&error) == Some("READONLY") && !health.is_worth_keeping();
         if is_replica || error.is_unrecoverable_error() || error.is_io_error() {
             health.broken();
@@ -243,7 +229,6 @@ impl SharedConnection {
     }
 }
 
-/// Classifies an error of the `redis` crate by its consequences for the next call.
 pub(crate) fn store_error(error: RedisError) -> StoreError {
     let kind = match (error.kind(), code(&error)) {
         (ErrorKind::Io | ErrorKind::AuthenticationFailed, _) => StoreErrorKind::Unreachable,
@@ -261,8 +246,8 @@ pub(crate) fn store_error(error: RedisError) -> StoreError {
     StoreError::new(kind, error.to_string()).with_source(error)
 }
 
-/// Returns the code of a server's error. Before Redis 7, errors of commands in scripts are wrapped: `ERR Error running
-/// script (…): @user_script:106: @user_script: 106: -OOM command not allowed …`.
+/// Before Redis 7, errors of commands in scripts are wrapped: `ERR Error running script (…): @user_script:106:
+/// @user_script: 106: -OOM command not allowed …`.
 pub(crate) fn code(error: &RedisError) -> Option<&str> {
     let inside_script = error
         .detail()
@@ -272,8 +257,7 @@ pub(crate) fn code(error: &RedisError) -> Option<&str> {
     inside_script.or_else(|| error.code())
 }
 
-/// Converts the error of a failed connection attempt. The result always counts against the circuit breaker, because
-/// immediate retries would only cost time.
+/// Always counts against the circuit breaker, because immediate retries would only cost time.
 pub(super) fn connection_error(error: RedisError) -> StoreError {
     let error = store_error(error);
     if error.opens_circuit() {
@@ -311,7 +295,6 @@ mod tests {
         assert!(health.is_broken(), "a single call that waited for long");
     }
 
-    /// Regression test from Redis 6.2.
     #[test]
     fn trouble_of_the_server_is_seen_through_the_words_of_its_script_engine() {
         let inside =

@@ -10,7 +10,7 @@ use crate::{
     telemetry,
 };
 
-/// Failed connection attempts, which bb8 does not report to waiting requests.
+/// bb8 does not report failed attempts to waiting requests.
 #[derive(Default)]
 pub(super) struct ConnectionFailures {
     pub(super) next: Notify,
@@ -30,7 +30,6 @@ impl ConnectionFailures {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Returns the last failure, as the reason why there is no connection.
     pub(super) fn last(&self) -> StoreError {
         let last = self.last.lock().clone();
         let none = || StoreError::new(StoreErrorKind::Unreachable, "connection attempt timed out");

@@ -1,5 +1,3 @@
-//! Groups the connections to the same primary, so that they are dropped together.
-
 use std::sync::{
     Arc,
     atomic::{AtomicU64, Ordering},
@@ -9,34 +7,28 @@ use tokio::sync::{Notify, futures::Notified};
 
 use crate::sync::mutex::Mutex;
 
-/// The primary as reported by a sentinel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     pub(crate) address: (String, u16),
-    /// The configuration epoch of the sentinel, which increases with each failover. 0 if unknown.
+    /// Increases with each failover. 0 if unknown.
     pub(crate) epoch: u64,
 }
 
-/// The generations of the connections of one pool. After a failover, no connection to the old primary may be used, so
-/// the end of one connection ends its whole generation.
+/// After a failover, no connection to the old primary may be used, so the end of one connection ends its whole
+/// generation.
 #[derive(Clone, Default)]
 pub(crate) struct Generations(Arc<State>);
 
 #[derive(Default)]
 struct State {
     current: AtomicU64,
-    /// The primary of the current generation, once a connection to it was opened.
     primary: Mutex<Option<Named>>,
-    /// Notified when a sentinel names a newer primary.
     switched: Notify,
 }
 
-/// When a sentinel has named a primary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Heard {
-    /// At the beginning of a subscription.
     First,
-    /// After a failover.
     Switch,
 }
 
@@ -46,7 +38,6 @@ pub(crate) struct Generation {
 }
 
 impl Generations {
-    /// Returns the generation for a connection that is about to be opened.
     pub(crate) fn current(&self) -> Generation {
         Generation {
             all: self.clone(),
@@ -54,19 +45,18 @@ impl Generations {
         }
     }
 
-    /// Completes when a sentinel next names a newer primary.
     pub(super) fn switched(&self) -> Notified<'_> {
         self.0.switched.notified()
     }
 
-    /// Ends the current generation if a sentinel names a newer primary. After a failover also ends attempts to connect,
-    /// which may lead to the old primary. Returns `true` if the generation has ended.
+    /// After a failover also ends attempts to connect, which may lead to the old primary. Returns `true` if the
+    /// generation has ended.
     pub(super) fn end_before(&self, named: &Named, heard: Heard) -> bool {
         let state = &*self.0;
         let mut primary = state.primary.lock();
         let is_newer = match &*primary {
             Some(known) if known.address == named.address => false,
-            // Without epochs, the last word counts.
+            // Without epochs, the last announcement counts.
             Some(known) => known.epoch < named.epoch || (named.epoch == 0 && heard == Heard::Switch),
             None => heard == Heard::Switch,
         };
@@ -93,10 +83,8 @@ impl Generation {
         }
     }
 
-    /// Admits a connection to the primary `named`. Returns its generation, which is a new one if the sentinel reports a
-    /// newer failover, or `None` if the current connections lead to a primary that is at least as new. The check is
-    /// needed because a connection attempt that hung may succeed after the failover, but before the old primary is
-    /// demoted.
+    /// Returns the generation of a connection to `named`, or `None` if the current connections lead to a primary at
+    /// least as new: an attempt that hung may succeed before the old primary is demoted.
     pub(crate) fn admit(self, named: Named) -> Option<Self> {
         let number = self.all.0.admit(self.number, named)?;
         Some(Self { number, ..self })
@@ -161,7 +149,7 @@ mod tests {
         let under_way = all.current();
         let new = all.current().admit(named("new", 2)).unwrap();
         assert!(old.is_over() && !new.is_over());
-        // This connection was opened for a generation that has ended, so it is broken from the start.
+        // The connection's generation has ended.
         assert!(under_way.admit(named("old", 1)).unwrap().is_over());
         // The old generation has already ended, and the new one continues.
         old.end();

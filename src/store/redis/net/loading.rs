@@ -1,7 +1,5 @@
-//! Uploads a script that the server does not know, in one call instead of in all calls in flight.
-//!
 //! After a restart or a flush, all calls in flight fail with `NOSCRIPT`. The first of them sends the script in full;
-//! the others wait for it, and then call the script by its hash again.
+//! the others wait, and then call it by its hash again.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,36 +7,32 @@ use tokio::sync::{Mutex, MutexGuard};
 
 #[derive(Default)]
 pub(crate) struct Loading {
-    /// The number of uploads.
     count: AtomicU64,
     turn: Mutex<()>,
     /// True if the server will know the script before it reads further calls on this connection.
     is_known: AtomicBool,
 }
 
-/// The permission to upload the script. Dropping it lets the next call proceed.
+/// Dropping it lets the next call proceed.
 pub(crate) struct LoadPermit<'a> {
     loading: &'a Loading,
     _held: MutexGuard<'a, ()>,
 }
 
 impl LoadPermit<'_> {
-    /// Records that the server has replied to the upload.
     pub(crate) fn loaded(self) {
         self.loading.count.fetch_add(1, Ordering::Release);
     }
 }
 
 impl Loading {
-    /// Records that the server has executed the script.
     pub(crate) fn known(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
             self.is_known.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Returns `true` for the first ordered call, which must send the script in full: if the call had to be repeated
-    /// after `NOSCRIPT`, it would lose its order.
+    /// `true` for the first ordered call: repeated after `NOSCRIPT`, it would lose its order.
     pub(crate) fn is_to_be_sent(&self) -> bool {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
@@ -47,9 +41,8 @@ impl Loading {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns a permit unless another call has uploaded the script since the count was `seen`. Waits for an upload in
-    /// progress. `anyway` forces a permit for the last try, because a proxy may distribute the calls of one connection
-    /// among several servers.
+    /// Returns `None` if another call has uploaded the script since the count was `seen`. `anyway` forces a permit,
+    /// because a proxy may distribute the calls of one connection among several servers.
     pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<LoadPermit<'_>> {
         let turn = self.turn.try_lock();
         let is_first = turn.is_ok() && self.count() == seen;
@@ -77,7 +70,6 @@ mod tests {
         assert!(futures_util::poll!(&mut other).is_pending());
         turn.loaded();
         assert!(other.await.is_none());
-        // The `NOSCRIPT` reply may be read late.
         assert!(loading.begin(0, false).await.is_none());
         assert!(loading.begin(loading.count(), false).await.is_some());
     }

@@ -1,5 +1,3 @@
-//! Opens connections from URLs, with a monitored byte stream.
-
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
@@ -32,19 +30,16 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The maximum number of queued writes per connection. Further requests wait for capacity, within their deadline.
+/// The maximum number of queued writes. Further requests wait for capacity, within their deadline.
 const WRITE_QUEUE: usize = 4096;
 
 type ByProgram<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
 
-/// A custom function that opens connections.
 pub(crate) type Connect = Arc<dyn Fn(ConnectionInfo) -> ByProgram<MultiplexedConnection> + Send + Sync>;
 
-/// A custom function that computes the user, password and address of a new connection.
 pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo> + Send + Sync>;
 
-/// The `TCP_USER_TIMEOUT`. Longer than the maximum deadline of a layer: a stopped server whose buffers are full
-/// acknowledges no data, but may resume within the deadline.
+/// Longer than any deadline: a stopped server whose buffers are full acknowledges nothing, but may resume in time.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
 /// The time without a message after which the kernel checks that the peer of a subscription is still there.
@@ -56,7 +51,6 @@ pub(crate) struct OpenConnection {
     watch: Option<Arc<Watch>>,
 }
 
-/// The stream and the task of a connection opened by this crate. Both end when the last clone is dropped.
 struct Watch {
     wire: Arc<Wire>,
     task: AbortHandle,
@@ -77,8 +71,7 @@ impl OpenConnection {
             .map_err(without_user)
     }
 
-    /// `ASKING` only applies to the next command, so both are written together. Otherwise, another call could be
-    /// written in between.
+    /// `ASKING` only applies to the next command, and another call could be written in between.
     pub(crate) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
@@ -88,12 +81,11 @@ impl OpenConnection {
         reply.map_err(without_user)
     }
 
-    /// `None` for a connection opened by a custom function.
     pub(crate) fn wire(&self) -> Option<&Arc<Wire>> {
         Some(&self.watch.as_ref()?.wire)
     }
 
-    /// Closes the connection: pending calls fail immediately.
+    /// Pending calls fail immediately.
     pub(crate) fn end(&self) {
         if let Some(watch) = &self.watch {
             watch.wire.end();
@@ -102,11 +94,9 @@ impl OpenConnection {
     }
 }
 
-/// The messages of a channel.
 pub(crate) struct Subscription(PubSubStream);
 
 impl Subscription {
-    /// Returns the next message, or `None` after the end of the connection.
     pub(crate) async fn next(&mut self) -> Option<String> {
         let message = poll_fn(|cx| Pin::new(&mut self.0).poll_next(cx)).await?;
         // What is not text is none of the known messages.
@@ -114,12 +104,12 @@ impl Subscription {
     }
 }
 
-/// Whether connections report the name of the library. Some proxies close a connection on that command, `CLIENT SETINFO`.
+/// Some proxies close a connection that reports the name of the library (`CLIENT SETINFO`).
 #[derive(Default)]
 pub(crate) struct LibraryName {
-    /// As in a connection that was opened: omitted or not. 0 means unknown.
+    /// 0 means unknown.
     known: AtomicU8,
-    /// The connections that have ended while they were opened. Until something is known, every other one omits the name.
+    /// Connections that ended while they were opened. Until something is known, every other one omits the name.
     ended: AtomicU32,
 }
 
@@ -139,8 +129,7 @@ impl LibraryName {
         self.known.store(known, Ordering::Relaxed);
     }
 
-    /// Returns `true` for the first connection that has ended, so that only one is opened again at once: a server that
-    /// rejects connections must not get twice as many.
+    /// Returns `true` once: a server that rejects connections must not get twice as many.
     fn ended(&self) -> bool {
         self.known.load(Ordering::Relaxed) == 0 && self.ended.fetch_add(1, Ordering::Relaxed) == 0
     }
@@ -173,7 +162,6 @@ impl Opener {
         }
     }
 
-    /// Opens a connection without the custom functions.
     pub(crate) async fn by_itself(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let too_late = |_| Err((ErrorKind::Io, "connection attempt timed out").into());
         let opening = self.first_of_two(to);
@@ -181,9 +169,8 @@ impl Opener {
         opened.map_err(without_user)
     }
 
-    /// Opens a connection without the custom functions, and subscribes to a channel.
     pub(crate) async fn subscribe(&self, to: ConnectionInfo, channel: &str) -> Result<Subscription, RedisError> {
-        // Nothing is sent on the connection, so nothing else would show that the way to the server is interrupted.
+        // Nothing is sent on the connection, so only this shows that the network is interrupted.
         let alive = TcpKeepalive::new().with_time(SILENCE);
         let settings = to.tcp_settings().clone().set_keepalive(alive);
         let to = to.set_tcp_settings(settings);
@@ -201,8 +188,7 @@ impl Opener {
             .map_err(without_user)
     }
 
-    /// Starts a second attempt after a quarter of the timeout, and returns the result of the first attempt that
-    /// completes. Otherwise, a packet lost while connecting would cost the whole timeout.
+    /// Starts a second attempt after a quarter of the timeout, which a lost packet would otherwise use up.
     async fn first_of_two(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let mut first = pin!(self.watched(to.clone()));
         if let Ok(ended) = timeout(self.timeout / 4, &mut first).await {
@@ -226,7 +212,7 @@ impl Opener {
 
     async fn opened(&self, to: &ConnectionInfo, omits_name: bool) -> Result<OpenConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
-            // The layer's deadline covers the whole decision; a second timer per call would only add overhead.
+            // The layer's deadline covers the whole decision.
             .set_response_timeout(None)
             .set_pipeline_buffer_size(WRITE_QUEUE);
         let Some(stream) = stream::open(to, &self.tls).await? else {
@@ -252,7 +238,7 @@ impl Opener {
             watch: Some(Arc::new(Watch { wire, task })),
         };
         if omits_name {
-            // Any reply shows that the server does not hang, even that the user may not send the command.
+            // Any reply shows that the server responds, even a denial.
             let reply = opened.send(&::redis::cmd("PING")).await;
             if let Some(error) = reply.err().filter(RedisError::is_connection_dropped) {
                 return Err(error);
@@ -262,7 +248,7 @@ impl Opener {
         Ok(opened)
     }
 
-    /// Calls a custom function in a separate task: a panic in the pool's task would leave the attempt pending forever.
+    /// Uses a separate task, because a panic in the pool's task would leave the attempt pending forever.
     async fn by_program<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> ByProgram<T> + Send + 'static,
@@ -277,8 +263,8 @@ impl Opener {
     }
 }
 
-/// Removes the user name, which is as confidential as the password. Redis 7 and newer include it in errors; older
-/// servers write `this user`, and give no code if a script lacks a permission.
+/// The user name is as confidential as the password. Redis 7 and newer include it in errors; older servers write `this
+/// user`, and give no code if a script lacks a permission.
 fn without_user(error: RedisError) -> RedisError {
     if let Some((_, denied)) = error
         .detail()
@@ -302,7 +288,6 @@ pub(crate) fn config_error(message: impl AsRef<str>) -> ConfigError {
     ConfigError::new(ConfigErrorKind::Store, format!("redis store: {}", message.as_ref()))
 }
 
-/// Parses a URL and validates it as far as possible without a server.
 pub(crate) fn connection_info(url: &str) -> Result<ConnectionInfo, ConfigError> {
     let info = url.into_connection_info().map_err(|cause| misunderstood(url, cause))?;
     check_tls(&info)?;
@@ -331,13 +316,12 @@ fn misunderstood(url: &str, cause: RedisError) -> ConfigError {
     config_error(message).with_source(cause)
 }
 
-/// Returns a URL for error messages, without user, password and parameters. An invalid port is removed, too, because it
-/// may be a password if the host is missing.
+/// Also removes an invalid port, because it may be a password if the host is missing.
 fn without_secrets(url: &str) -> String {
     let (scheme, rest) = url.find("://").map_or(("", url), |end| url.split_at(end + 3));
     let (rest, parameters) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     if parameters.contains('@') {
-        // The password contains an unencoded `?` or `#`, so everything before it belongs to the login.
+        // The password contains an unencoded `?` or `#`.
         return format!("{scheme}…");
     }
     let (user, place) = rest.rsplit_once('@').map_or(("", rest), |(_, place)| ("…@", place));
@@ -360,7 +344,7 @@ fn check_tls(_: &ConnectionInfo) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Checked here, because rustls panics at the first connection if there is no crypto provider or more than one.
+/// rustls panics at the first connection if there is no crypto provider or more than one.
 #[cfg(feature = "redis-rustls")]
 fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     let is_tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
@@ -373,7 +357,6 @@ fn check_tls(info: &ConnectionInfo) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// Returns an address of the same kind for another server.
 pub(crate) fn at(template: &ConnectionAddr, (to_host, to_port): (String, u16)) -> ConnectionAddr {
     let mut address = template.clone();
     match &mut address {
@@ -453,7 +436,6 @@ mod tests {
         assert!(!format!("{error:?} {source} {source:?}").contains("secret"));
     }
 
-    /// Regression test: 100,000 requests waited for a stopped Redis, and most failed although it resumed in time.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_kernel_does_not_end_a_connection_within_any_deadline() {
@@ -462,7 +444,6 @@ mod tests {
         assert!(info.tcp_settings().nodelay());
     }
 
-    /// This test program installs no rustls crypto provider.
     #[test]
     fn tls_that_is_not_set_up_is_an_error_and_not_a_panic() {
         let error = error_of("rediss://127.0.0.1/");

@@ -1,5 +1,3 @@
-//! A connection pool that opens connections on demand and replaces those that have ended.
-
 use std::{
     error::Error,
     fmt,
@@ -27,42 +25,34 @@ use crate::{error::StoreError, sync::mutex::Mutex};
 
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections to one server, or to the current primary.
 pub(crate) struct Pool(Arc<PoolState>);
 
 pub(super) struct PoolState {
     pub(super) manager: Manager,
     pub(super) count: u32,
-    /// `None` before the first use, because opening connections needs a runtime. Reset to `None` if a runtime ends
-    /// during connection attempts.
+    /// `None` before the first use, because opening connections needs a runtime.
     pool: Mutex<Option<bb8::Pool<Manager>>>,
     opened: Mutex<Opened>,
     pub(super) is_refilling: AtomicBool,
     pub(super) refill: Mutex<Option<AbortHandle>>,
-    /// The task that listens to the sentinels, which ends with its runtime.
     pub(super) listening: Mutex<Option<AbortHandle>>,
-    /// The connection for calls that must be executed in order.
     ordered: Mutex<Option<SharedConnection>>,
 }
 
 #[derive(Default)]
 struct Opened {
     connections: Vec<OpenedConnection>,
-    /// Counts the decisions, to use the connections in rotation.
     turn: usize,
 }
 
 struct OpenedConnection {
-    /// Also known while calls are in flight on a connection that the pool has discarded.
     health: Weak<Health>,
-    /// Known while the pool has the connection.
     pooled: Weak<SharedConnection>,
 }
 
 #[derive(Clone)]
 pub(crate) enum Endpoint {
     Address(Box<ConnectionInfo>),
-    /// The primary, whose address is queried from the sentinels for each connection.
     Primary(Arc<Sentinels>),
 }
 
@@ -77,9 +67,8 @@ impl fmt::Display for Endpoint {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Lane {
-    /// The next connection, in rotation.
     Any,
-    /// Always the same connection until it breaks, so that the server executes calls in order.
+    /// The same connection until it breaks, so that the server executes calls in order.
     Ordered,
 }
 
@@ -107,8 +96,6 @@ impl Pool {
         Self(state)
     }
 
-    /// Returns a clone of a pooled connection. The pool itself, which opens and replaces connections, is needed only if
-    /// the next connection is not usable.
     pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
         match lane {
             Lane::Any => match self.0.next_usable() {
@@ -163,7 +150,7 @@ impl PoolState {
         }
         let new = pool.insert(self.new_pool()).clone();
         drop(pool);
-        // If the runtime ends, the refill task is dropped and discards the pool, whose attempts have ended, too.
+        // A refill task dropped with its runtime discards the pool.
         self.refill(FIRST_PAUSE);
         new
     }
@@ -175,18 +162,16 @@ impl PoolState {
             // Connections are used in rotation, to distribute the load evenly.
             .queue_strategy(QueueStrategy::Fifo)
             .connection_timeout(self.manager.opener.timeout)
-            // A request without a connection makes a single attempt, which a circuit breaker limits. `refill` makes
-            // further attempts.
+            // A circuit breaker limits these attempts, and `refill` makes further ones.
             .retry_connection(false)
             .test_on_check_out(true)
-            // Connections do not age, and without lifetimes the pool needs no maintenance task.
+            // Without lifetimes the pool needs no maintenance task.
             .max_lifetime(None)
             .idle_timeout(None)
             .build_unchecked(self.manager.clone())
     }
 
-    /// Discards the pool, so that the next use creates a new one. bb8 would wait forever for the attempts of a runtime
-    /// that has ended.
+    /// bb8 would wait forever for the attempts of a runtime that has ended.
     pub(super) fn forget_attempts(&self) {
         let old = self.pool.lock().take();
         // Dropped outside the lock, because its connections call back when they end.
@@ -203,7 +188,7 @@ impl PoolState {
         }
         let new = self.get().await?;
         let mut ordered = self.ordered.lock();
-        // A concurrent call may have replaced the connection in the meantime.
+        // A concurrent call may have replaced the connection.
         let ordered = match &*ordered {
             Some(known) if !known.is_broken() => known,
             _ => ordered.insert(new),
@@ -220,7 +205,7 @@ impl PoolState {
         (!connection.is_broken()).then(|| SharedConnection::clone(&connection))
     }
 
-    /// Takes a connection out of the pool, which discards broken ones, and returns it to the pool immediately.
+    /// bb8 discards broken connections when they are taken out.
     pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
         let (pool, failures) = (self.pool(), &self.manager.failures);
         let mut failed = pin!(failures.next.notified());
@@ -233,8 +218,7 @@ impl PoolState {
                     Err(RunError::TimedOut) => Err(failures.last()),
                 });
             }
-            // bb8 does not report failed attempts to waiting requests, so a request fails here, unless an open
-            // connection will soon be available.
+            // bb8 does not report failed attempts to waiting requests.
             while failed.as_mut().poll(cx).is_ready() {
                 if pool.state().connections == 0 {
                     return Poll::Ready(Err(failures.last()));
@@ -246,9 +230,8 @@ impl PoolState {
         .await
     }
 
-    /// Returns a connection for a call that was not written. The event that ended other connections may also end a new
-    /// connection while it is opened. The method therefore makes a second attempt, unless the server rejected the first
-    /// one or did not respond.
+    /// The event that ended other connections may also end a new one while it is opened, so a second attempt follows,
+    /// unless the server rejected the first one or did not respond.
     async fn get_another(&self) -> Result<SharedConnection, RedisError> {
         let first = match self.get().await {
             Ok(connection) => return Ok(connection),
@@ -265,7 +248,7 @@ impl PoolState {
             health: connection.downgrade(),
             pooled: Arc::downgrade(connection),
         });
-        // Otherwise, a broken connection would stay open until the next ordered call.
+        // A broken connection would stay open until the next ordered call.
         let broken = self.ordered.lock().take_if(|ordered| ordered.is_broken());
         drop(broken);
     }
@@ -351,7 +334,6 @@ impl ManageConnection for Manager {
         }
     }
 
-    /// Makes no round trip, because connections detect when they end.
     async fn is_valid(&self, connection: &mut Arc<SharedConnection>) -> Result<(), RedisError> {
         if connection.is_broken() {
             return Err((ErrorKind::Io, "connection is broken").into());
@@ -364,8 +346,7 @@ impl ManageConnection for Manager {
     }
 }
 
-/// A connection attempt. If the attempt is dropped because its runtime ends, the pool is discarded, because it would
-/// wait for the attempt forever.
+/// If the attempt is dropped because its runtime ends, the pool would wait for it forever, and is discarded.
 struct Attempt<'a>(Option<&'a Weak<PoolState>>);
 
 impl Attempt<'_> {
@@ -382,7 +363,6 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Returns the underlying error of the `redis` crate.
 fn cause(error: &StoreError) -> RedisError {
     let mut cause = error.source();
     while let Some(next) = cause {

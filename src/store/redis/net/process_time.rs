@@ -11,11 +11,10 @@ use crate::clock::{Clock, Timestamp};
 
 const TICK: Duration = Duration::from_millis(2);
 
-/// The maximum time per tick. Tokio's timers add up to a millisecond.
+/// Tokio's timers add up to a millisecond.
 const LONGEST_TICK: Duration = Duration::from_millis(3);
 
-/// The task ends after between one and two times this many ticks without [`ProcessTime::keep`]. This is longer than the
-/// default deadline, and short enough that a service with few requests is rarely woken.
+/// Longer than the default deadline, and short enough that a service with few requests is rarely woken.
 const IDLE_TICKS: u32 = 50;
 
 /// A task that has not ticked for this time may belong to a runtime that nobody runs.
@@ -23,7 +22,7 @@ const STALLED_MICROS: u64 = 100_000;
 
 pub(crate) static PROCESS_TIME: ProcessTime = ProcessTime::new();
 
-/// Measured by a task that sleeps for [`TICK`] again and again. A tick that takes longer counts as [`LONGEST_TICK`].
+/// A tick that takes longer than [`LONGEST_TICK`] counts as this.
 pub(crate) struct ProcessTime {
     micros: AtomicU64,
     ticked_at: AtomicU64,
@@ -44,7 +43,7 @@ impl ProcessTime {
         }
     }
 
-    /// Returns the measured time in microseconds, which starts at 1.
+    /// Starts at 1.
     pub(crate) fn micros(&self) -> u64 {
         self.micros.load(Ordering::Relaxed)
     }
@@ -60,7 +59,6 @@ impl ProcessTime {
         }
     }
 
-    /// Like [`keep`](Self::keep), but replaces a task that does not run.
     pub(crate) fn keep_running(&'static self) {
         self.is_needed.store(true, Ordering::Relaxed);
         let ticked = Timestamp::from_micros(self.ticked_at.load(Ordering::Relaxed));
@@ -100,7 +98,6 @@ impl Task {
         while time.is_needed.swap(false, Ordering::Relaxed) {
             for _ in 0..IDLE_TICKS {
                 sleep(TICK).await;
-                // Replaced by another task.
                 if time.task.load(Ordering::Relaxed) != self.number {
                     return;
                 }
@@ -114,7 +111,7 @@ impl Task {
     }
 }
 
-/// Another task may start afterwards, because the runtime of this one may end at any time.
+/// Another task may start, because the runtime may end at any time.
 impl Drop for Task {
     fn drop(&mut self) {
         let (time, none) = (self.time, 0);

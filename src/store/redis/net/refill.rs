@@ -82,7 +82,6 @@ impl Drop for Refill {
 }
 
 impl PoolState {
-    /// Starts a task that replaces connections, and ends when all are open.
     pub(super) fn refill(&self, after: Duration) {
         let Ok(runtime) = Handle::try_current() else {
             return;

@@ -1,8 +1,7 @@
 //! Finds the primary through sentinels.
 //!
-//! The `redis` crate has a client for sentinels, too. This crate does not use it (November 2026, redis 1.8.1), because
-//! that client queries the role of a server on a separate connection with its own settings, and queries the sentinels
-//! one after another.
+//! The sentinel client of redis 1.8.1 is not used, because it queries roles on separate connections with other
+//! settings, and the sentinels one after another.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,34 +19,28 @@ use super::{
 
 pub(crate) struct Sentinels {
     pub(crate) sentinels: Vec<ConnectionInfo>,
-    /// The name under which the sentinels monitor the primary.
     pub(crate) service: String,
-    /// The user, password and TLS setting of the primary; sentinels report its address.
     pub(crate) primary: ConnectionInfo,
 }
 
 enum Step {
-    /// The reply of a sentinel.
     Named(Result<Named, RedisError>),
-    /// The result of connecting to this candidate and checking its role.
+    /// The index of a candidate, whose role was checked.
     Connected(usize, Result<OpenConnection, RedisError>),
 }
 
-/// The addresses to try, each once, with the newest epoch reported for it.
 #[derive(Default)]
 struct Candidates(Vec<Named>);
 
-/// A connection to the primary with the newest known epoch.
 struct Ready {
     connection: OpenConnection,
     candidate: usize,
-    /// The deadline for sentinels that have not answered yet.
     until: Instant,
 }
 
 impl Candidates {
-    /// Returns the index of a candidate that should be tried. Ignores addresses with an older epoch, because their
-    /// sentinel has missed the last failover.
+    /// Returns the index of a candidate to try. An address with an older epoch comes from a sentinel that has missed
+    /// the last failover.
     fn add(&mut self, named: Named) -> Option<usize> {
         if self.0.iter().any(|other| other.epoch > named.epoch) {
             return None;
@@ -66,12 +59,11 @@ impl Candidates {
 }
 
 impl Sentinels {
-    /// Once a connection is open, the remaining sentinels have one tenth of the timeout to report a newer primary.
+    /// The part (one tenth) of the timeout for the remaining sentinels, once a connection is open.
     const OTHERS: u32 = 10;
 
-    /// Connects to the primary. Queries all sentinels concurrently and tries each reported address once. A slow
-    /// sentinel therefore delays calls only briefly, and a sentinel that has missed a failover is ignored if another
-    /// sentinel reports it.
+    /// Tries each reported address once. Neither a slow sentinel nor one that has missed a failover delays calls for
+    /// long.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
         let end = Instant::now() + opener.timeout;
         let mut steps = JoinSet::new();
@@ -108,7 +100,6 @@ impl Sentinels {
                     }
                 }
                 Ok(Step::Named(Err(error)) | Step::Connected(_, Err(error))) => last = error,
-                // The task has panicked.
                 Err(_) => {}
             }
         }
@@ -118,7 +109,6 @@ impl Sentinels {
         Ok((connection, candidates.0.swap_remove(candidate)))
     }
 
-    /// Calls `hear` with the primary that a sentinel knows, now and after each failover, until the subscription ends.
     pub(super) async fn listen(
         &self,
         sentinel: usize,
@@ -146,8 +136,7 @@ impl Sentinels {
             command.arg(name).arg(&self.service);
             command
         };
-        // The epoch is queried first: if a failover happens between the two queries, the address is newer than the
-        // epoch, but never older.
+        // The epoch is read first: after a failover in between, the address is newer, but never older.
         let epoch = connection.send(&command("MASTER")).await.map_or(0, epoch);
         let address = connection.send(&command("GET-MASTER-ADDR-BY-NAME")).await?;
         let address: Option<(String, u16)> = from_redis_value(address)?;
@@ -159,7 +148,7 @@ impl Sentinels {
         Ok(Named { address, epoch })
     }
 
-    /// Checks the role of the server, because a sentinel may have missed a failover.
+    /// Checks the role, because a sentinel may have missed a failover.
     async fn connect_to(&self, address: (String, u16), opener: &Opener) -> Result<OpenConnection, RedisError> {
         let primary = self.primary.clone();
         let address = at(primary.addr(), address);
@@ -174,8 +163,7 @@ impl Sentinels {
     }
 }
 
-/// Returns 0 if the sentinel does not report the epoch, for example to a user without permission. Failovers are still
-/// followed.
+/// 0 for a user without permission. Failovers are still followed.
 fn epoch(master: Value) -> u64 {
     let fields: HashMap<String, String> = from_redis_value(master).unwrap_or_default();
     let epoch = fields.get("config-epoch").and_then(|epoch| epoch.parse().ok());
@@ -205,12 +193,10 @@ mod tests {
         assert_eq!(candidates.add(named("other", 1)), None);
         assert_eq!(candidates.add(named("new", 3)), None);
         assert!(candidates.is_newest(1));
-        // There was a failover back to this address, which the first sentinel has missed.
         assert_eq!(candidates.add(named("other", 4)), Some(2));
         assert!(!candidates.is_newest(1) && candidates.is_newest(2));
     }
 
-    /// Without epochs, any address may belong to the primary, and only `ROLE` shows which.
     #[test]
     fn without_epochs_each_address_is_tried() {
         let mut candidates = Candidates::default();

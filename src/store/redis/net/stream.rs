@@ -1,4 +1,4 @@
-//! Opens the byte stream of a connection, because the `redis` crate does not expose its own stream.
+//! The `redis` crate does not expose its own stream.
 
 use std::{io, mem::MaybeUninit, net::SocketAddr};
 
@@ -13,8 +13,7 @@ use tokio::{
 };
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// Returns `true` if the kernel reports that the peer has closed the stream, even if the runtime has not processed
-    /// the event yet.
+    /// Asks the kernel, because the runtime may not have processed the event yet.
     fn is_closed(&self) -> bool;
 }
 
@@ -47,7 +46,6 @@ pub(crate) struct TlsSettings {
     pub(crate) config: Option<std::sync::Arc<rustls::ClientConfig>>,
 }
 
-/// Returns `None` for an address that only the `redis` crate can open.
 #[cfg_attr(not(feature = "redis-rustls"), allow(unused_variables, reason = "used for TLS only"))]
 pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Option<Box<dyn Stream>>, RedisError> {
     Ok(match to.addr() {
@@ -68,7 +66,7 @@ pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Optio
     })
 }
 
-/// Connects to all addresses of the host concurrently, so that an unresponsive address does not delay the others.
+/// Tries all addresses concurrently, so that an unresponsive one does not delay the others.
 async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream, RedisError> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {
@@ -79,7 +77,6 @@ async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream,
         match connected {
             Ok(Ok(stream)) => return Ok(stream),
             Ok(Err(error)) => last = error.into(),
-            // The task has panicked.
             Err(_) => {}
         }
     }
@@ -123,7 +120,6 @@ mod tls {
         Ok(TlsConnector::from(config).connect(name, stream).await?)
     }
 
-    /// Uses the installed crypto provider and the root certificates of the system.
     fn usual() -> Result<Arc<ClientConfig>, RedisError> {
         let mut trusted = rustls_native_certs::load_native_certs();
         if let Some(error) = trusted.errors.pop() {

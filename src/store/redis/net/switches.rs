@@ -1,5 +1,5 @@
-//! Hears from the sentinels that there is another primary, so that the store need not wait until calls fail: an old
-//! primary that is still connected takes writes until it is demoted, and one that hangs takes connections.
+//! Hears of failovers from the sentinels, because an old primary takes writes until it is demoted, and one that hangs
+//! takes connections.
 
 use std::{
     sync::{Arc, Weak},
@@ -22,11 +22,9 @@ use super::{
 };
 use crate::breaker::{self, jittered};
 
-/// Between two subscriptions to a sentinel.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl PoolState {
-    /// Starts the task that listens to the sentinels, unless it is running.
     pub(super) fn hear_switches(&self) {
         let Endpoint::Primary(sentinels) = &self.manager.endpoint else {
             return;

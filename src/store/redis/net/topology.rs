@@ -1,5 +1,3 @@
-//! The servers of a store, and the assignment of keys to them.
-
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -20,11 +18,7 @@ use crate::{
 };
 
 pub(crate) enum Topology {
-    /// A single server: a fixed address, or the primary reported by sentinels.
-    Single {
-        pool: Pool,
-        one_slot_per_call: bool,
-    },
+    Single { pool: Pool, one_slot_per_call: bool },
     Cluster(Cluster),
 }
 
@@ -33,14 +27,13 @@ impl Topology {
         Ok(match self {
             Self::Single { pool, .. } => Route::Single(pool.get(lane).await?, pool),
             Self::Cluster(cluster) => {
-                // Boxed, here and below, so that the futures of single-server decisions stay small.
+                // Boxed, so that the futures of single-server decisions stay small.
                 let connection = Box::pin(cluster.get(cluster::slot(key), lane)).await?;
                 Route::Cluster(connection, cluster)
             }
         })
     }
 
-    /// Returns a candidate for each server: the first whose key belongs to the server.
     pub(crate) async fn one_for_each_server<T>(
         &self,
         mut candidates: impl Iterator<Item = (Key, T)>,
@@ -55,7 +48,7 @@ impl Topology {
         self.route(call.key(), Lane::Any).await?.send(call).await
     }
 
-    /// Groups the parts of a plan that can share a call. Groups are ordered by their first part.
+    /// Parts in a group can share a call. Groups are ordered by their first part.
     pub(crate) fn groups(&self, keyspace: &Keyspace, plan: &Plan) -> SmallVec<[PartNumbers; 2]> {
         let mut groups: SmallVec<[(u128, PartNumbers); 2]> = SmallVec::new();
         for (number, part) in plan.parts().enumerate() {
@@ -80,8 +73,7 @@ impl Topology {
         }
     }
 
-    /// Waits until calls are written and all received replies are read. Returns for how long the servers have been
-    /// silent, or `None` without an open connection.
+    /// Waits until all received replies are read. Returns `None` without an open connection.
     pub(crate) async fn silence(&self) -> Option<Duration> {
         let wires = match self {
             Self::Single { pool, .. } => pool.wires(),
@@ -90,7 +82,6 @@ impl Topology {
         wire::silence(wires).await
     }
 
-    /// Returns `true` if a cluster or a proxy finds the server of a call by its keys.
     pub(crate) fn routes_by_key(&self) -> bool {
         match self {
             Self::Single { one_slot_per_call, .. } => *one_slot_per_call,
@@ -98,7 +89,6 @@ impl Topology {
         }
     }
 
-    /// Returns `true` if the program says that the address leads to a proxy that distributes keys.
     pub(crate) fn is_behind_proxy(&self) -> bool {
         matches!(self, Self::Single { one_slot_per_call, .. } if *one_slot_per_call)
     }
@@ -114,11 +104,11 @@ pub(crate) enum Route<'a> {
 }
 
 impl Route<'_> {
-    /// Sends the call, and retries it once on another server if the reply proves that it was not executed.
+    /// Retries once on another server if the reply proves that the call was not executed.
     pub(crate) async fn send(self, call: &Call) -> Result<Reply, StoreError> {
         match self {
             Self::Single(connection, pool) => match pool.send(connection, call).await {
-                // The old primary is a replica now. The script stopped at its first write, so it has charged nothing.
+                // The script stopped at its first write, so it has charged nothing.
                 Err(error) if pool.follows_primary() && code(&error) == Some("READONLY") => {
                     let again = async {
                         let connection = pool.get(Lane::Any).await?;

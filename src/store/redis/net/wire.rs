@@ -1,5 +1,3 @@
-//! Monitors the byte stream of a connection: its end, the bytes written, and unread data.
-
 use std::{
     future::{Future, poll_fn},
     io,
@@ -31,23 +29,19 @@ pub(crate) struct Wire {
     has_ended: AtomicBool,
     /// The number of bytes that may have been written.
     written: AtomicU64,
-    /// The number of calls without a reply.
     pub(super) unanswered: AtomicU32,
     /// The [time](PROCESS_TIME) of the last read.
     heard_at: AtomicU64,
     /// The [time](PROCESS_TIME) of the first write since then, or 0.
     asked_at: AtomicU64,
     on_end: OnceLock<OnEnd>,
-    /// Wakes the reading task.
     reader: Mutex<Option<Waker>>,
-    /// True if a task waits until all received data has been read.
     is_awaited: AtomicBool,
     caught_up: Notify,
 }
 
 impl Wire {
-    /// Returns `true` if the peer closed the connection, an error occurred, or the reading task ended. Nothing is
-    /// written afterwards.
+    /// Nothing is written afterwards.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
@@ -57,7 +51,7 @@ impl Wire {
         self.written.load(Ordering::Acquire)
     }
 
-    /// Calls `on_end` when the connection ends, or immediately if it has ended; possibly twice.
+    /// `on_end` is called immediately if the connection has ended; possibly twice.
     pub(crate) fn when_it_ends(&self, on_end: OnEnd) {
         let _ = self.on_end.set(on_end);
         if self.has_ended()
@@ -67,7 +61,6 @@ impl Wire {
         }
     }
 
-    /// Waits until all data received until now has been read, or the connection has ended.
     pub(crate) async fn catch_up(&self) {
         let caught_up = self.caught_up.notified();
         self.is_awaited.store(true, Ordering::SeqCst);
@@ -102,19 +95,18 @@ impl Wire {
         self.written.fetch_add(bytes as u64, Ordering::Release);
     }
 
-    /// Returns the time since the last read, or since the oldest unanswered call was written, whichever is shorter.
+    /// The time since the last read, or since the oldest unanswered call was written, whichever is shorter.
     fn silence(&self) -> Duration {
         let [heard, asked] = [&self.heard_at, &self.asked_at].map(|at| at.load(Ordering::Relaxed));
         Duration::from_micros(PROCESS_TIME.micros().saturating_sub(heard.max(asked)))
     }
 }
 
-/// The number of tasks between a decision and the socket: the call, and the writer of its connection.
+/// Tasks between a decision and the socket: the call, and the writer of its connection.
 const HANDS: usize = 2;
 
-/// Waits until all data received until now has been read. Returns the longest silence of a connection with unanswered
-/// calls. If there are none, returns the time since the last read. The time for which this process did not read or
-/// write is not part of the silence.
+/// Returns the longest silence of a connection with unanswered calls, or else the time since the last read. Excludes
+/// the time for which this process did not read or write.
 pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
     PROCESS_TIME.keep_running();
     for _ in 0..HANDS {
@@ -136,7 +128,6 @@ pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
     longest.or_else(|| open().map(|wire| wire.silence()).min())
 }
 
-/// A byte stream monitored by a `Wire`. Dropping the stream ends the connection.
 pub(crate) struct Watched {
     stream: Box<dyn Stream>,
     wire: Arc<Wire>,
@@ -144,8 +135,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// If a stream was idle for this time, the next write first checks with the kernel that the peer has not closed the
-    /// stream.
+    /// After this idle time, the next write first checks with the kernel that the peer has not closed the stream.
     const IDLE_MICROS: u64 = 1_000;
 
     pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {
@@ -158,7 +148,6 @@ impl Watched {
         (watched, wire)
     }
 
-    /// Returns `true` if the stream has ended while it was idle.
     fn has_ended(&mut self) -> bool {
         let (now, before) = (Clock::system().now(), self.last_used);
         self.last_used = now;
@@ -179,7 +168,7 @@ impl AsyncRead for Watched {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let wire = &*this.wire;
-        // Loaded before the read, which may miss data that arrives during the read.
+        // The read may miss data that arrives during it.
         let is_awaited = wire.is_awaited.load(Ordering::SeqCst);
         let before = buffer.filled().len();
         let result = Pin::new(&mut this.stream).poll_read(cx, buffer);
@@ -194,7 +183,7 @@ impl AsyncRead for Watched {
                     wire.is_awaited.store(false, Ordering::SeqCst);
                     wire.caught_up.notify_waiters();
                 } else if wire.is_awaited.load(Ordering::SeqCst) {
-                    // A task has started to wait in the meantime, but found no waker.
+                    // A task has started to wait, but found no waker.
                     cx.waker().wake_by_ref();
                 }
             }

@@ -1,5 +1,3 @@
-//! The script format of the algorithms: arguments, readings, and the cost for the server.
-
 use crate::{
     algorithm::{
         BucketReading, Closed, Concurrency, Counter, Lockout, Newcomer, Reading, Window, calendar::CalendarReading,
@@ -9,10 +7,10 @@ use crate::{
     policy::Policy,
 };
 
-/// The size of one charge in the arguments, in bytes.
+/// The size of one charge, in bytes.
 pub(super) const CHARGE: usize = 47;
 
-/// Values of the field `drain` that identify algorithms other than buckets.
+/// Values of the field `drain` instead of that of a bucket.
 const FIXED_WINDOW: f64 = -1.0;
 const SLIDING_LOG: f64 = -2.0;
 const CONCURRENCY: f64 = -3.0;
@@ -21,7 +19,7 @@ const CALENDAR: f64 = -5.0;
 const LOCKOUT: f64 = -6.0;
 const NEWCOMER: f64 = -7.0;
 
-/// A policy in script format. All numbers are integers of at most 2⁵³, which doubles represent exactly.
+/// All numbers are integers of at most 2⁵³, which doubles represent exactly.
 pub(super) struct Numbers {
     /// The weight in narrow format, or the window in seconds. Three bytes.
     short: u32,
@@ -54,7 +52,7 @@ impl Numbers {
         }
     }
 
-    /// Lockouts follow their policy in the arguments and repeat its limit.
+    /// Lockouts follow their policy and repeat its limit.
     pub(super) fn of_lockout(policy: &Policy, lockout: &Lockout) -> Self {
         Self {
             short: short(1),
@@ -64,7 +62,7 @@ impl Numbers {
         }
     }
 
-    /// The first level precedes its policy in the arguments.
+    /// The first level precedes its policy.
     pub(super) fn of_newcomer(newcomer: &Newcomer) -> Self {
         Self {
             short: short(1),
@@ -75,7 +73,6 @@ impl Numbers {
         }
     }
 
-    /// Returns `true` if the narrow layout can represent the bucket.
     pub(super) fn is_narrow_bucket(&self) -> bool {
         self.drain == 1.0 && self.short != 0
     }
@@ -89,12 +86,10 @@ impl Numbers {
     }
 }
 
-/// Returns the number of charges in the arguments.
 pub(super) fn size(policy: &Policy) -> usize {
     1 + usize::from(policy.lockout().is_some()) + usize::from(policy.newcomer().is_some())
 }
 
-/// Returns the count of numbers that a reply contains for a counter.
 pub(super) fn width(counter: &Counter) -> usize {
     match counter {
         Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) | Counter::Closed(_) => 1,
@@ -128,8 +123,7 @@ pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) 
     })
 }
 
-/// Returns the cost of a policy for the server, relative to a bucket. A log is expensive, because a rejection searches
-/// its entries.
+/// A log is expensive, because a rejection searches its entries.
 pub(super) fn work(policy: &Policy) -> usize {
     match policy.counter() {
         Counter::SlidingLog(_) => 8,
@@ -141,8 +135,8 @@ pub(super) fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
     adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
 }
 
-/// Returns the number that identifies a charge for a refund: the used weight after the charge, negative for a leaky
-/// bucket, or the sequence number of a log entry.
+/// Identifies a charge for a refund: the used weight after the charge, negative for a leaky bucket, or the sequence
+/// number of a log entry.
 pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
     let mark = adjustment.receipt.mark as f64;
     match adjustment.policy.counter() {
@@ -151,8 +145,8 @@ pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
     }
 }
 
-/// Encodes a number in three bytes as `m * 16 + e` for `m * 5^e`, or 0 if it does not fit. Windows are whole seconds of
-/// 5⁶ × 2⁶ microseconds, so removing the factors of five makes them small.
+/// Encodes `m * 5^e` as `m * 16 + e` in three bytes, or 0 if it does not fit. Windows are multiples of 5⁶ × 2⁶
+/// microseconds.
 fn short(number: u64) -> u32 {
     let (mut rest, mut fives) = (number, 0);
     for (power, exponent) in [(390_625, 8), (625, 4), (25, 2), (5, 1)] {

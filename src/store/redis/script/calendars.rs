@@ -14,15 +14,13 @@ use crate::{
     policy::Policy,
 };
 
-/// The bytes of the boundaries of one calendar.
 const SIZE: usize = 8 * Borders::AROUND;
 
-/// The calendars of a call, without duplicates.
 #[derive(Default)]
 pub(super) struct Calendars(SmallVec<[&'static Borders; 1]>);
 
 impl Calendars {
-    /// Returns the one-based byte offset of the boundaries of a policy, or `None` if it has no calendar.
+    /// One-based, in bytes.
     pub(super) fn place(&mut self, policy: &Policy) -> Option<usize> {
         let Counter::Calendar(calendar) = policy.counter() else {
             return None;
@@ -46,12 +44,10 @@ impl Calendars {
     }
 }
 
-/// The estimated time of the servers, shared by clones.
 #[derive(Clone)]
 pub(in super::super) struct ServerTime {
     clock: Clock,
-    /// The microseconds by which the servers are ahead of the clock. Stays 0 until a call lacks the boundaries for the
-    /// server's time.
+    /// In microseconds. Stays 0 until a call lacks the boundaries for the server's time.
     ahead: Arc<AtomicI64>,
 }
 
@@ -74,7 +70,6 @@ impl ServerTime {
     }
 }
 
-/// The error for a server whose time is repeatedly outside the windows in the call.
 pub(super) fn unsteady_clock(time: Timestamp) -> RedisError {
     let message = format!(
         "the server's clock jumps across calendar windows between calls; Unix time is now {} s",

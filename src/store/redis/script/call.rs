@@ -15,23 +15,17 @@ use super::{
 };
 use crate::{clock::Timestamp, sync::mutex::Mutex};
 
-/// The number of arguments before the calendar boundaries.
 pub(super) const BEFORE_BORDERS: usize = 6;
 
-/// A script call or a command. All keys are on the same server.
 pub(crate) struct Call {
     pub(super) keys: Keys,
     pub(super) body: Body,
-    /// Set for calls that acquire slots.
     pub(crate) sent_on: Option<Arc<SentOn>>,
-    /// True if the server must execute this call before later calls on the same connection, even if those call another
-    /// script.
+    /// True if later calls on the same connection depend on this one, even if they call another script.
     pub(super) is_ordered: bool,
-    /// Set for calls with calendar boundaries.
     pub(super) server_time: Option<ServerTime>,
 }
 
-/// The connection on which a call was last sent. Later calls on it arrive after that call.
 pub(crate) type SentOn = Mutex<Option<SharedConnection>>;
 
 pub(super) type Arguments = SmallVec<[Vec<u8>; 1]>;
@@ -52,13 +46,11 @@ impl Call {
         }
     }
 
-    /// A command whose reply is stored in the call.
     pub(crate) fn query(keys: Keys, is_routed: bool, command: &Cmd) -> Self {
         let query = Query::new(if is_routed { &keys } else { &[] }, command);
         Self::new(keys, Body::Query(query))
     }
 
-    /// Returns the reply to a [`query`](Self::query).
     pub(crate) fn into_value(self) -> Value {
         match self.body {
             Body::Query(query) => query.into_value(),
@@ -66,12 +58,10 @@ impl Call {
         }
     }
 
-    /// Returns one of the keys, which are all on the same server.
     pub(crate) fn key(&self) -> &Key {
         &self.keys[0]
     }
 
-    /// Closes the connection if the reply belongs to another call.
     pub(crate) async fn send(&self, connection: &mut SharedConnection) -> Result<Reply, Unanswered> {
         if let Some(sent_on) = &self.sent_on {
             *sent_on.lock() = Some(connection.clone());
@@ -94,18 +84,17 @@ impl Call {
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
     }
 
-    /// Returns the server's time if the server did nothing, because the windows in the call do not include this time.
+    /// `None` unless the windows in the call did not include this time, so that the server did nothing.
     fn time_without_borders(&self, reply: &Reply) -> Option<Timestamp> {
         self.server_time.as_ref().and_then(|_| reply.only_time())
     }
 
-    /// Calls the script again with the boundaries around `time`.
     async fn run_by(
         &self,
         mut time: Timestamp,
         connection: &mut SharedConnection,
     ) -> Result<Option<Reply>, Unanswered> {
-        // The first try is sufficient unless the clock jumps.
+        // One suffices unless the clock jumps.
         const TRIES: u32 = 2;
         let (Body::Script(texts, script, arguments, expected), Some(server_time)) = (&self.body, &self.server_time)
         else {
@@ -124,8 +113,7 @@ impl Call {
         Err(Unanswered::Failed(unsteady_clock(time)))
     }
 
-    /// Calls the script by its hash, and then in full if the server did not know the hash and has therefore executed
-    /// nothing.
+    /// Sends the script in full if the server did not know its hash, and has therefore executed nothing.
     async fn run(
         &self,
         texts: &Texts,
@@ -162,7 +150,7 @@ impl Call {
     fn eval(&self, verb: &str, script: &str, arguments: &[Vec<u8>]) -> Cmd {
         let lengths = self.keys.iter().map(|key| key.len());
         let bytes: usize = lengths.chain(arguments.iter().map(Vec::len)).sum();
-        // Verb, script and number of keys are three more arguments; the number has at most twenty digits.
+        // Verb, script and number of keys; the number has at most twenty digits.
         let mut command = Cmd::with_capacity(
             3 + self.keys.len() + arguments.len(),
             verb.len() + script.len() + 20 + bytes,

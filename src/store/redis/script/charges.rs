@@ -12,8 +12,7 @@ use crate::{
     policy::Policy,
 };
 
-/// Returns the number of charges of one partition, including lockouts and first levels. Layers have at most 16
-/// policies, and no other plan needs more than 255 charges.
+/// Includes lockouts and first levels. Layers have at most 16 policies, and no other plan needs more than 255 charges.
 pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
     let charges = part.policies().iter().map(algorithms::size);
     u8::try_from(charges.sum::<usize>()).unwrap_or(u8::MAX)
@@ -22,7 +21,7 @@ pub(super) fn size_of(part: PartPlan<'_>) -> u8 {
 pub(super) struct Charges {
     bytes: Vec<u8>,
     calendars: Calendars,
-    /// True if all charges are to buckets in the narrow layout, and no plan contains a partition twice.
+    /// All buckets are in the narrow layout, and no plan contains a partition twice.
     are_usual: bool,
 }
 
@@ -35,14 +34,13 @@ impl Charges {
         }
     }
 
-    /// If a plan contains a partition twice, the second charge must read what the first one wrote, which the fast
-    /// script does not support.
+    /// The fast script does not let the second charge to a partition read what the first one wrote.
     pub(super) fn have_keys(&mut self, keys: &[Key]) {
         let mut others = keys.iter().enumerate();
         self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
     }
 
-    /// Adds a policy, after its first level and before its lockout.
+    /// After its first level and before its lockout.
     fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;
@@ -73,8 +71,7 @@ impl Charges {
                 numbers.limit = -numbers.limit;
             }
             let weight = match charge.policy().policy().is_closed() {
-                // At least one unit, so that the policy also rejects requests of cost 0. Shadow policies reject
-                // nothing.
+                // At least one unit, so that the policy also rejects requests of cost 0.
                 true => u64::from(!charge.is_shadow()),
                 false => charge.weight(),
             };
@@ -82,7 +79,6 @@ impl Charges {
         }
     }
 
-    /// Returns the smallest script that supports all charges, their bytes, and the expected reply with `width` numbers.
     pub(super) fn finish(mut self, width: usize) -> (Script, Vec<u8>, ExpectedReply) {
         let script = if self.are_usual {
             Script::Buckets
@@ -95,7 +91,6 @@ impl Charges {
     }
 }
 
-/// Returns the sixth argument, for peeks and partial plans.
 pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
     match plan.mode() {
         Mode::Whole => None,

@@ -1,7 +1,5 @@
-//! Commands whose replies carry a call number, like those of decisions.
-//!
-//! A command runs in a script, which returns the first half of the number, the reply, and the second half: a lost,
-//! doubled or swapped reply is then noticed before its value is used.
+//! A command runs in a script, which returns the first half of a call number, the reply, and the second half: a lost,
+//! doubled or swapped reply is then noticed.
 
 use ::redis::{Arg, Cmd, Value, cmd, make_extension_error};
 
@@ -11,20 +9,16 @@ use crate::{
     sync::{mutex::Mutex, random},
 };
 
-/// Runs the command in the arguments.
 const COMMAND: &str = "return redis.call(unpack(ARGV))";
 
-/// A command, and its reply once it has arrived.
 pub(super) struct Query {
     pub(super) command: Cmd,
-    /// False for a script of the program.
     is_plain: bool,
     number: [u8; 2 * HALF],
     reply: Mutex<Value>,
 }
 
 impl Query {
-    /// `keys` are those by which a cluster or a proxy finds the server.
     pub(super) fn new(keys: &[Key], command: &Cmd) -> Self {
         let number = random::long_number().to_le_bytes();
         let words: Vec<_> = command.args_iter().collect();
@@ -57,7 +51,6 @@ impl Query {
         }
     }
 
-    /// Stores the reply. Returns `None` if it belongs to another call.
     pub(super) fn read(&self, reply: Value) -> Option<()> {
         let Value::Array(parts) = reply else {
             return None;

@@ -1,5 +1,3 @@
-//! Parses replies of scripts into measurements.
-
 use ::redis::Value;
 use smallvec::SmallVec;
 
@@ -14,34 +12,29 @@ use crate::{
     sync::random,
 };
 
-/// The count of numbers in a reply that precede the readings of a partition's policies.
+/// Numbers before the readings of a partition's policies.
 const MOMENT: usize = 2;
 
-/// Replaces the birth in replies about a value of a newer release.
+/// Instead of the birth, if a newer release wrote the value.
 const NEWER: f64 = -1.0;
 
-/// From this number down, the used weight of a bucket that was written with other numbers: minus one, minus the weight.
-/// The level, its weight and its drain are at the end of the reply. A negative drain is kept after a rejection.
+/// From this number down, minus one minus the used weight of a bucket that was written with other numbers. Its level,
+/// weight and drain are at the end of the reply. A negative drain is kept after a rejection.
 const CHANGED: f64 = -2.0;
 
-/// The count of numbers at the end of a reply for a bucket that was written with other numbers.
 const OTHER_RATE: usize = 3;
 
-/// Half of a call number. A reply begins with the first half and ends with the second.
+/// A reply begins with the first half of the call number and ends with the second.
 pub(super) const HALF: usize = 4;
 
-/// The expected reply to a script call.
 pub(super) struct ExpectedReply {
-    /// Unique for each call.
     number: [u8; 2 * HALF],
-    /// The length of the reply in numbers, without those of changed buckets.
+    /// The count of numbers, without those of changed buckets.
     width: usize,
-    /// The calendars whose boundaries the call contains.
     pub(super) calendars: Calendars,
 }
 
 impl ExpectedReply {
-    /// Generates a call number and appends it to the arguments.
     pub(super) fn new(arguments: &mut Vec<u8>, width: usize) -> Self {
         let number = random::long_number().to_le_bytes();
         arguments.extend_from_slice(&number);
@@ -52,8 +45,7 @@ impl ExpectedReply {
         }
     }
 
-    /// Returns `None` if bytes are missing or the reply belongs to another call. If the server's time is outside the
-    /// boundaries of the call, the reply only contains this time.
+    /// `None` if bytes are missing or the reply belongs to another call.
     pub(super) fn read(&self, reply: Value) -> Option<Reply> {
         let Value::BulkString(bytes) = reply else {
             return None;
@@ -68,11 +60,10 @@ impl ExpectedReply {
     }
 }
 
-/// The reply to a script call: the time, and the previous usage of each policy. Empty for a command.
+/// The time, and the previous usage of each policy. Empty for a command.
 #[derive(Default)]
 pub(crate) struct Reply(Vec<u8>);
 
-/// Returns the count of numbers in the reply to a plan.
 pub(super) fn width(plan: &Plan) -> usize {
     plan.parts().map(part_width).sum()
 }
@@ -85,13 +76,12 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     MOMENT + widths.sum::<usize>()
 }
 
-/// Decodes the measurement of a plan. An invalid reply is an error, never a panic.
+/// An invalid reply is an error, never a panic.
 pub(crate) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
     let width = width(&plan);
     reply.numbers(width)?.measure(plan, width, lease)
 }
 
-/// Decodes the measurements of the plans of one call.
 pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item = Result<Measurement, StoreError>> {
     let mut numbers = reply.numbers(plans.iter().map(width).sum());
     plans.into_iter().map(move |plan| match &mut numbers {
@@ -103,7 +93,6 @@ pub(crate) fn decode_each(plans: Vec<Plan>, reply: &Reply) -> impl Iterator<Item
     })
 }
 
-/// Decodes the readings before a late charge.
 pub(crate) fn note_readings(settlement: PartSettlement<'_>, reply: &Reply) -> Result<(), StoreError> {
     let mut numbers = reply.numbers(part_width(settlement.part))?;
     let mut readings = SmallVec::<[PolicyReading; 4]>::new();
@@ -114,8 +103,7 @@ pub(crate) fn note_readings(settlement: PartSettlement<'_>, reply: &Reply) -> Re
 }
 
 impl Reply {
-    /// Returns the server's time if the reply contains nothing else, because this time is outside the boundaries of the
-    /// call.
+    /// If the reply contains only the server's time, it is outside the boundaries of the call.
     pub(super) fn only_time(&self) -> Option<Timestamp> {
         match self.chunks().ok()? {
             [now] => Some(Timestamp::from_micros(exact_integer(now)?)),
@@ -131,7 +119,6 @@ impl Reply {
         }
     }
 
-    /// `width` is the count of numbers in the reply to all plans.
     fn numbers(&self, width: usize) -> Result<Numbers<'_>, StoreError> {
         let (now, rest) = self.chunks()?.split_first().ok_or_else(unreadable)?;
         let (rest, rates) = rest.split_at_checked(width).ok_or_else(unreadable)?;
@@ -140,11 +127,9 @@ impl Reply {
     }
 }
 
-/// The unread numbers of a reply.
 struct Numbers<'a> {
     now: Timestamp,
     rest: &'a [[u8; 8]],
-    /// The rates of changed buckets.
     rates: &'a [[u8; 8]],
 }
 
@@ -171,7 +156,7 @@ impl Numbers<'_> {
             (Mode::UpTo, [moment, ..]) => plan.granting(readings.iter().copied(), *moment),
             _ => plan,
         };
-        // The script has reached the same decision, because it uses the same arithmetic.
+        // The script uses the same arithmetic.
         Ok(Measurement::of_readings(plan, moments, readings, lease))
     }
 
@@ -184,7 +169,7 @@ impl Numbers<'_> {
         Ok(moment)
     }
 
-    /// Fails if a newer release has written the value: the script has then charged nothing.
+    /// If a newer release has written the value, the script has charged nothing.
     fn check_release(&self) -> Result<(), StoreError> {
         match self.rest {
             [_, birth, ..] if f64::from_le_bytes(*birth) == NEWER => Err(StoreError::new(
@@ -235,8 +220,7 @@ impl Numbers<'_> {
     }
 }
 
-/// The error for unexpected numbers in a complete reply. The cause is the value of one partition, so the connection
-/// stays open and other partitions are not affected.
+/// The cause is the value of one partition, so the connection stays open and other partitions are not affected.
 fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Failed, "the script's reply cannot be parsed")
 }

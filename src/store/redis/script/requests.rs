@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Call {
-    /// Decides a plan. Trailing arguments that are not needed are omitted: most calls have one key and one argument.
+    /// Trailing arguments that are not needed are omitted: most calls have one key and one argument.
     pub(crate) fn acquire(server: &Server, plan: &Plan, lease: Option<LeaseId>) -> Self {
         let lease_micros = lease.map_or(0, |_| server.lease_time.as_micros() as u64);
         let (now, parts) = (server.now(), plan.parts().len());
@@ -51,20 +51,19 @@ impl Call {
         }
     }
 
-    /// The maximum [work](Self::work) of a shared call, which takes the server one or two milliseconds.
+    /// Takes the server one or two milliseconds.
     pub(crate) const MOST_WORK: usize = 256;
 
-    /// Returns the cost of a plan for the server, relative to a bucket.
+    /// The cost of a plan, relative to a bucket.
     pub(crate) fn work(plan: &Plan) -> usize {
         plan.policies().map(algorithms::work).sum()
     }
 
-    /// Returns `true` if a plan is small enough for a shared call: Lua can unpack about 8,000 numbers.
+    /// Lua can unpack about 8,000 numbers.
     pub(crate) fn has_room_for(plan: &Plan) -> bool {
         plan.parts().len() <= 4 && plan.policies().count() <= 16
     }
 
-    /// Decides plans independently, one after another.
     pub(crate) fn acquire_each(server: &Server, plans: &[Plan]) -> Self {
         let policies = plans.iter().map(|plan| plan.policies().count());
         let mut charges = Charges::with_capacity(policies.sum());
@@ -85,14 +84,12 @@ impl Call {
         Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 
-    /// Settles the charge of a decision to one partition. Uses one call per refunded log, because a refund renumbers up
-    /// to a thousand later entries.
+    /// Uses one call per refunded log, because a refund renumbers up to a thousand later entries.
     pub(crate) fn settle(server: &Server, settlement: PartSettlement<'_>) -> impl Iterator<Item = Self> {
         let logs = settlement.adjustments().filter(gives_back_to_log).count();
         (0..logs.max(1)).map(move |log| Self::settle_one_log(server, settlement, log))
     }
 
-    /// The call for the first log also settles all other policies.
     fn settle_one_log(server: &Server, settlement: PartSettlement<'_>, log: usize) -> Self {
         let mut charges = Charges::with_capacity(1);
         let (charged_at, birth) = (settlement.charged_at.now, settlement.birth().map_or(-1.0, f64::from));

@@ -1,10 +1,7 @@
-//! Assembles the scripts from the Lua sources of the algorithms.
-//!
-//! The Lua source of an algorithm is next to its Rust file. Its sections have headings of the form `--- name`: *charge*
+//! The Lua source of an algorithm is next to its Rust file, in sections with headings of the form `--- name`: *charge*
 //! decides a charge, *carry* updates a level whose policy only exists in another instance, *left* computes the
-//! remaining units of a policy, and *borders* checks the calendar boundaries of a call before anything else. All
-//! deciding scripts contain all *carry* sections, so that each script can update the levels of any policy. A lockout is
-//! carried like a bucket. Comments and indentation are stripped.
+//! remaining units, and *borders* checks the calendar boundaries first. All deciding scripts contain all *carry*
+//! sections, so that each can update the levels of any policy. A lockout is carried like a bucket.
 
 mod text;
 
@@ -42,20 +39,16 @@ const EVERY_ALGORITHM: [&str; 8] = [
     NEWCOMER,
 ];
 
-/// The maximum number of buckets per partition in the fast path.
+/// The maximum per partition.
 const USUAL_BUCKETS: u8 = 4;
 
-/// The default maximum delay, in milliseconds, between the end of a window and the expiry of its key.
 pub(crate) const EXPIRY_JITTER: u64 = 60_000;
 
-/// The scripts. All deciding scripts return the same decisions, but have different costs for the server.
+/// All deciding scripts return the same decisions, but have different costs for the server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
-    /// Decides and settles plans that only have buckets in the narrow layout.
     Buckets,
-    /// Decides and settles all plans.
     EveryAlgorithm,
-    /// Decides peeks and partial plans.
     Questions,
     Renew,
 }
@@ -63,7 +56,6 @@ pub(crate) enum Script {
 impl Script {
     pub(crate) const COUNT: usize = 4;
 
-    /// Returns the texts of all scripts, with the given maximum expiry delay.
     pub(crate) fn texts(expiry_jitter: Duration) -> Texts {
         let jitter = expiry_jitter.as_millis() as u64;
         let sources = [buckets(), every_algorithm(), questions(), renew()];
@@ -78,18 +70,15 @@ pub(crate) fn with_expiry_jitter(source: &str, jitter: u64) -> String {
     source.replace(&setting(EXPIRY_JITTER), &setting(jitter))
 }
 
-/// For calls that only have token and leaky buckets in the narrow layout.
 pub(crate) fn buckets() -> String {
     let usual = with_section(USUAL, "buckets", &usual_buckets());
     decision(&usual, &[BUCKET], "")
 }
 
-/// For all other calls.
 pub(crate) fn every_algorithm() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, "")
 }
 
-/// For peeks and partial plans.
 pub(crate) fn questions() -> String {
     decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, QUESTIONS)
 }
@@ -98,7 +87,6 @@ pub(crate) fn renew() -> String {
     stripped(include_str!("renew.lua"))
 }
 
-/// Inserts `first` before the steps, and each section of `questions` into the other files.
 fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
     let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
     let carried = [BUCKET, SLIDING_COUNTER, CALENDAR, FIXED_WINDOW].map(|piece| section(piece, "carry"));
@@ -125,14 +113,13 @@ fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
     stripped(&source)
 }
 
-/// Returns the fast path for all buckets. `@` is replaced by the number of the bucket.
+/// `@` is replaced by the number of the bucket.
 fn usual_buckets() -> String {
     let bucket = section(BUCKET, "usual");
     let numbers = 1..=USUAL_BUCKETS;
     numbers.map(|number| bucket.replace('@', &number.to_string())).collect()
 }
 
-/// Returns the section of a source up to the next heading, or an empty string.
 fn section<'a>(piece: &'a str, name: &str) -> &'a str {
     let section = piece.split_once(&heading(name)).map_or("", |(_, below)| below);
     section.split("--- ").next().unwrap_or_default()

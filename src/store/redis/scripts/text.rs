@@ -1,4 +1,3 @@
-/// The text of a script, and the hash that identifies it on the server.
 pub(crate) struct Text {
     pub(crate) source: String,
     pub(crate) hash: String,

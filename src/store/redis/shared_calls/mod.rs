@@ -1,12 +1,10 @@
 //! Calls shared by concurrent decisions. Three limits apply:
 //!
-//! - **The wait for further decisions.** A call is sent immediately while few calls are in flight, or as soon as it is
-//!   full. Otherwise, it waits until a call returns, but at most for [`SHARING`](queue::SHARING), so that a decision
-//!   never waits for an additional round trip to a distant server.
-//! - **The calls in flight.** Their maximum increases by one for each `SHARING` of the shortest round trip. Additional
-//!   calls would only be queued by the server.
-//! - **The queue.** At the measured rate, a decision must be sent in time; otherwise, it is rejected, because all
-//!   decisions would eventually miss their deadlines.
+//! - **The wait for further decisions.** A call waits only while many are in flight and it is not full, at most for
+//!   [`SHARING`](queue::SHARING), so that no decision waits for a second round trip to a distant server.
+//! - **The calls in flight.** Their maximum increases by one for each `SHARING` of the shortest round trip.
+//! - **The queue.** A decision that the measured rate would send too late is rejected, because all decisions would
+//!   eventually miss their deadlines.
 
 mod queue;
 
@@ -42,16 +40,12 @@ use crate::{
     error::{StoreError, StoreErrorKind},
 };
 
-/// The maximum number of queued decisions. Beyond this number, the store is overloaded, and further calls would
-/// increase the overload.
+/// Further calls would increase the overload.
 const QUEUE: usize = 65_536;
 
-/// For this time after a failed shared call, decisions are called separately: if the state of one caller is the cause,
-/// only the decisions about this caller fail.
+/// If the state of one caller is the cause, separate calls fail only for this caller.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Combines concurrent decisions into shared calls.
-///
 /// Under low load, decisions are called separately, because sharing needs another task and has no benefit.
 pub(super) struct SharedCalls {
     bounds: Bounds,
@@ -65,14 +59,12 @@ struct Queue {
     pace: Arc<Pace>,
 }
 
-/// Counts a running decision until dropped.
 pub(super) struct RunningDecision {
     under_way: Arc<AtomicUsize>,
     is_busy: bool,
 }
 
 impl RunningDecision {
-    /// Returns `false` while few decisions are running.
     pub(super) fn may_share(&self) -> bool {
         self.is_busy
     }
@@ -101,8 +93,7 @@ impl SharedCalls {
         }
     }
 
-    /// Queues a plan for a shared call and returns the receiver of its answer, or returns a plan that needs a separate
-    /// call.
+    /// Returns a plan that needs a separate call.
     pub(super) fn queue(&self, server: &Arc<Server>, plan: Plan) -> Result<oneshot::Receiver<Acquired>, Plan> {
         // Each call that acquires slots needs its own lease.
         let is_simple = plan.mode() == Mode::Whole && !plan.takes_slots() && Call::has_room_for(&plan);
@@ -116,7 +107,7 @@ impl SharedCalls {
         }
     }
 
-    /// Sends a plan to the task, or returns it if there is no runtime for the task.
+    /// Returns the plan if there is no runtime for the task.
     fn send(&self, server: &Arc<Server>, plan: Plan, answer: oneshot::Sender<Acquired>) -> Option<Plan> {
         let mut waiting = QueuedPlan {
             plan,
@@ -139,8 +130,7 @@ impl SharedCalls {
                 Err(TrySendError::Closed(waiting)) => waiting,
             };
         }
-        // No task is running. If another thread starts a task at the same time, the replaced task ends after its queued
-        // work.
+        // If another thread starts a task at the same time, the replaced task ends after its queued work.
         let Ok(runtime) = Handle::try_current() else {
             return Some(waiting.plan);
         };
@@ -165,7 +155,7 @@ pub(super) fn shared_answer(answered: Result<Acquired, RecvError>) -> Acquired {
     answered.map_err(cancelled)?
 }
 
-/// Makes one call and answers all its decisions. Ends early if all of them are cancelled.
+/// Ends early if all decisions are cancelled.
 async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
     let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
     let call = Call::acquire_each(&server, &plans);

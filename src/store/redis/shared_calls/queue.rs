@@ -1,5 +1,3 @@
-//! The queue of decisions, and the task that combines them into calls.
-
 use std::{
     future::Future,
     sync::{
@@ -23,37 +21,32 @@ use crate::{
     sync::deadline::longest_wait,
 };
 
-/// Decisions wait for a shared call if this number of calls per connection is in flight. Without waiting, there would
-/// be nothing to combine. With a single call in flight, the server would be idle while this process handles the reply.
+/// Without waiting, there would be nothing to combine. With a single call in flight, the server would be idle while
+/// this process handles the reply.
 const CALLS_PER_CONNECTION: usize = 2;
 
-/// The maximum number of calls in flight per connection, for any round trip.
 const MOST_CALLS_PER_CONNECTION: usize = 32;
 
-/// The maximum time that a call waits for further decisions. Tokio's timers add up to a millisecond.
+/// Tokio's timers add up to a millisecond.
 const SHARING: Duration = Duration::from_millis(1);
 
-/// A process is busy if a timer fires later than this.
 const LATE_TIMER: Duration = Duration::from_millis(5);
 
-/// A process counts as busy for this time after a late timer. The time is long enough for all tasks to run a few times.
+/// Long enough for all tasks to run a few times after a late timer.
 const BUSY_PROCESS: Duration = Duration::from_millis(250);
 
-/// The distance of the server is the shortest round trip of the current and the previous window.
+/// The distance is the shortest round trip of the current and the previous window.
 const DISTANCE_WINDOW: Duration = Duration::from_secs(10);
 
-/// The task ends after this time without work.
 const IDLE: Duration = Duration::from_secs(1);
 
 pub(super) type Acquired = Result<Measurement, StoreError>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// Decisions per call.
     pub(super) decisions: usize,
-    /// The number of calls in flight from which decisions wait for a shared call.
+    /// From this number of calls in flight, decisions wait for a shared call.
     pub(super) calls: usize,
-    /// The maximum number of calls in flight.
     most_calls: usize,
 }
 
@@ -71,18 +64,16 @@ pub(super) struct QueuedPlan {
     pub(super) plan: Plan,
     pub(super) answer: oneshot::Sender<Acquired>,
     pub(super) since: Instant,
-    /// The number of decisions before this one.
     pub(super) position: usize,
 }
 
-/// The measured rate at which decisions leave the queue.
 #[derive(Default)]
 pub(super) struct Pace {
     nanos_per_decision: AtomicU64,
 }
 
 impl Pace {
-    /// After fewer decisions, a short pause of the process or the server would look like a low rate.
+    /// With fewer decisions, a short pause of the process or the server would look like a low rate.
     const FEWEST: usize = 1_024;
 
     fn taken(&self, plans: &[QueuedPlan]) {
@@ -92,7 +83,6 @@ impl Pace {
         }
     }
 
-    /// Returns `true` if the plan would be sent so late that the reply might not arrive in time.
     pub(super) fn is_too_slow_for(&self, plan: &QueuedPlan) -> bool {
         let nanos = self
             .nanos_per_decision
@@ -112,7 +102,6 @@ impl QueuedPlan {
                 .is_some_and(|deadline| self.since.elapsed() >= deadline)
     }
 
-    /// Rejects the plan because no reply can arrive in time.
     pub(super) fn reject(self) {
         let message = "too many decisions queued for the server";
         let _ = self
@@ -121,7 +110,6 @@ impl QueuedPlan {
     }
 }
 
-/// Ends when no decision is pending, after the queue was idle or the store was dropped.
 pub(super) async fn work<F, C>(call: F, mut queue: mpsc::Receiver<QueuedPlan>, bounds: Bounds, pace: Arc<Pace>)
 where
     F: FnOnce(Vec<QueuedPlan>) -> C + Clone + Send + 'static,
@@ -138,7 +126,6 @@ where
         match timeout(IDLE, queue.recv_many(&mut waiting, bounds.decisions)).await {
             Ok(0) => break,
             Ok(_) => {}
-            // Decisions that were queued in the meantime are still received.
             Err(_) => queue.close(),
         }
         let is_full = waiting.len() + queue.len() >= bounds.decisions;
@@ -156,16 +143,14 @@ where
 
 struct Calls {
     bounds: Bounds,
-    /// Each call returns its duration.
     in_flight: JoinSet<Duration>,
     round_trips: RoundTrips,
-    /// The end of the period in which replies may be unread, because timers are late.
+    /// Replies may be unread until then, because timers are late.
     busy_until: Option<Instant>,
 }
 
 impl Calls {
-    /// `call` creates the future inside the spawned task, because passing the future as an argument would copy it ten
-    /// times.
+    /// `call` creates the future inside the task, because an argument would be copied ten times.
     fn start<C>(&mut self, call: impl FnOnce(Vec<QueuedPlan>) -> C + Send + 'static, plans: Vec<QueuedPlan>)
     where
         C: Future<Output = ()> + Send,
@@ -177,11 +162,10 @@ impl Calls {
         }));
     }
 
-    /// Waits until another call may start. A call that is not full waits for further decisions.
+    /// A call that is not full waits for further decisions.
     ///
-    /// In an overloaded process, replies stay unread for longer than the response time of the server. The number of
-    /// calls in flight then does not reflect the load of the server, and waiting for a call would take until all other
-    /// tasks have run.
+    /// In an overloaded process, replies stay unread for longer than the response time of the server, so the number of
+    /// calls in flight does not reflect its load.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
@@ -194,7 +178,6 @@ impl Calls {
         }
     }
 
-    /// Returns the maximum number of calls in flight, depending on the round trip to the server.
     fn most(&self) -> usize {
         let Bounds { calls, most_calls, .. } = self.bounds;
         if self.is_process_busy() {
@@ -206,7 +189,6 @@ impl Calls {
         })
     }
 
-    /// Waits for up to `SHARING` until a call returns.
     async fn wait_for_one(&mut self) {
         let since = Instant::now();
         let returned = timeout(SHARING, self.in_flight.join_next()).await;
@@ -223,14 +205,13 @@ impl Calls {
     }
 
     fn ended(&mut self, call: Result<Duration, JoinError>) {
-        // A panicked call does not measure the server.
         if let Ok(round_trip) = call {
             self.round_trips.record(round_trip, Instant::now());
         }
     }
 }
 
-/// Takes as many decisions as one call may contain without blocking the server for too long.
+/// A larger call would block the server for too long.
 fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> {
     let mut work = 0;
     let is_too_much = |waiting: &QueuedPlan| {
@@ -238,13 +219,13 @@ fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> 
         work > Call::MOST_WORK
     };
     let count = waiting.iter().position(is_too_much).unwrap_or(waiting.len());
-    // At least one decision is taken, even if it exceeds the limit alone.
+    // At least one, even if it exceeds the limit alone.
     let mut rest = waiting.split_off(count.max(1));
     rest.reserve(capacity);
     std::mem::replace(waiting, rest)
 }
 
-/// Receives decisions until the call is full, and discards those that were cancelled after their deadlines.
+/// Discards decisions that were cancelled after their deadlines.
 async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, most: usize) {
     loop {
         if waiting.len() < most && !queue.is_empty() {
@@ -285,14 +266,12 @@ mod tests {
 
     const DEADLINE: Duration = Duration::from_millis(50);
 
-    /// A server with a response time per call, and a limit on concurrent calls.
     #[derive(Clone)]
     struct Server(Arc<Inner>);
 
     struct Inner {
         round_trips: Box<dyn Fn(usize) -> Duration + Send + Sync>,
         at_once: Semaphore,
-        /// The decisions of each call, and the calls in flight when it arrived.
         calls: Mutex<Vec<(usize, usize)>>,
         in_flight: AtomicUsize,
     }
@@ -378,7 +357,6 @@ mod tests {
         assert_eq!(sizes(logs.into_iter().chain(plans(windows(1), 40)).collect()), [2, 41]);
     }
 
-    /// Returns the answer, or `None` after the deadline, and the elapsed time.
     async fn ask(queue: Queue, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
         let (answer, answered) = oneshot::channel();
         let since = Instant::now();
@@ -397,7 +375,6 @@ mod tests {
         (answer, since.elapsed())
     }
 
-    /// Sends `per_milli` decisions per millisecond for `millis` milliseconds.
     async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Vec<(Option<Acquired>, Duration)> {
         let (queue, plan) = (server.queue(), plan());
         let mut asked = Vec::new();
@@ -410,7 +387,7 @@ mod tests {
         join_all(asked).await.into_iter().map(Result::unwrap).collect()
     }
 
-    /// About 1,700 decisions per second: one or two per millisecond, with occasional bursts.
+    /// About 1,700 decisions per second, with bursts.
     fn usual(milli: u64) -> usize {
         1 + usize::from(milli.is_multiple_of(2)) + if milli.is_multiple_of(100) { 20 } else { 0 }
     }
@@ -419,8 +396,6 @@ mod tests {
         Duration::from_millis(millis)
     }
 
-    /// Regression test: with a Redis 30 ms away, decisions waited for a round trip before they were sent, and 76% were
-    /// too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_about_a_distant_server_waits_a_few_milliseconds_and_not_a_round_trip_more() {
         for (from, to) in [(20, 20), (24, 24), (30, 30), (40, 40), (25, 35)] {
@@ -445,7 +420,6 @@ mod tests {
         }
     }
 
-    /// Regression test: a pause after each full call limited a distant server to 32 decisions per 2 ms.
     #[tokio::test(start_paused = true)]
     async fn a_distant_server_is_asked_for_as_many_decisions_as_a_near_one() {
         let server = Server::new(usize::MAX >> 4, |_| millis(30));
@@ -456,7 +430,6 @@ mod tests {
         assert!(server.calls() <= 600, "{}", server.calls());
     }
 
-    /// More calls do not help an overloaded server, nor do calls for cancelled requests.
     #[tokio::test(start_paused = true)]
     async fn an_overloaded_server_gets_full_calls_few_at_a_time_and_makes_as_many_decisions_as_it_can() {
         // The server executes one call per millisecond, so 32,000 decisions per second. The load is 50% higher.
@@ -484,7 +457,6 @@ mod tests {
         assert!(server.most_in_flight() <= 6, "{}", server.most_in_flight());
     }
 
-    /// Decisions whose deadline has not passed are made, however long the server was stopped.
     #[tokio::test(start_paused = true)]
     async fn what_waits_while_the_server_is_stopped_is_decided_when_it_goes_on() {
         let start = Instant::now();
@@ -499,7 +471,6 @@ mod tests {
         assert!(server.most_in_flight() <= 64);
     }
 
-    /// A process that was stopped finds a burst in its queue.
     #[tokio::test(start_paused = true)]
     async fn a_burst_is_decided_to_its_end_and_not_taken_for_an_overload() {
         let server = Server::new(4, |_| millis(1));
@@ -508,8 +479,6 @@ mod tests {
         assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
     }
 
-    /// Regression test with 1,500 connections on two busy processors: the queue rejected decisions that it had delayed
-    /// itself, so they passed uncounted.
     #[tokio::test(start_paused = true)]
     async fn decisions_that_a_busy_process_has_kept_waiting_are_sent_within_a_few_turns_and_not_rejected() {
         let server = Server::new(usize::MAX >> 4, |_| millis(1));
@@ -535,7 +504,6 @@ mod tests {
         assert_eq!(undecided, 0);
     }
 
-    /// Decisions without a deadline are never too late.
     #[tokio::test(start_paused = true)]
     async fn a_decision_without_a_deadline_waits_for_as_long_as_it_takes() {
         let server = Server::new(1, |_| millis(20));

@@ -1,5 +1,3 @@
-//! The slot map of a cluster, refreshed when a call finds it outdated.
-
 use std::{
     future::Future,
     sync::{
@@ -31,17 +29,16 @@ use crate::{
     telemetry,
 };
 
-/// The number of nodes that are queried concurrently; the first map is used.
+/// Queried concurrently; the first map is used.
 const ASKED: usize = 3;
 
 pub(super) struct Directory {
     settings: Settings,
     map: ArcSwapOption<SlotMap>,
-    /// Opens if no map can be loaded, so that requests fail immediately instead of waiting for the first map.
+    /// Lets requests fail immediately if no map can be loaded.
     first_map: Breaker,
     schedule: Mutex<Schedule>,
     is_looking: AtomicBool,
-    /// Notified when a query for the map has ended.
     looked: watch::Sender<()>,
 }
 
@@ -75,7 +72,6 @@ impl Directory {
         self.map.load()
     }
 
-    /// Returns the map, and waits for the first one if necessary.
     pub(super) async fn map(self: &Arc<Self>) -> Result<Arc<SlotMap>, StoreError> {
         match self.map.load_full() {
             Some(map) => Ok(map),
@@ -87,7 +83,7 @@ impl Directory {
         self.with_node(address, |map, node| map.assign(slot, slot, node))
     }
 
-    /// Returns the node with this address. A node that is importing its first slots is not in the map yet.
+    /// A node that is importing its first slots is not in the map yet.
     pub(super) fn importing(&self, address: Address) -> Arc<Node> {
         let known = self.map.load().as_ref().and_then(|map| map.node(&address).cloned());
         known.unwrap_or_else(|| {
@@ -138,7 +134,7 @@ impl Directory {
         }
     }
 
-    /// Queries the nodes for the map in the background, unless this was done recently.
+    /// Queries the map in the background, unless this was done recently.
     pub(super) fn refresh(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -180,7 +176,7 @@ impl Directory {
         }
     }
 
-    /// Queries responsive nodes of the current map first, and the seeds only if no node answers.
+    /// Queries the seeds only if no node of the current map answers.
     async fn ask(self: &Arc<Self>) -> Result<Vec<Range>, StoreError> {
         let believed = self.map.load_full().map_or_else(Vec::new, |map| {
             let believed = map.nodes().iter().filter(|node| node.is_believed());
@@ -234,10 +230,9 @@ impl Directory {
     }
 }
 
-/// Marks a query as ended when dropped, even if the runtime ends first.
+/// Marks a query as ended even if the runtime ends first.
 struct Looking {
     directory: Arc<Directory>,
-    /// `false` if the task was dropped because its runtime has ended.
     is_over: bool,
 }
 
@@ -253,7 +248,7 @@ impl Drop for Looking {
     fn drop(&mut self) {
         let directory = &*self.directory;
         if !self.is_over {
-            // The query was not completed, so another runtime can start one immediately.
+            // Another runtime can start a query immediately.
             directory.schedule.lock().next = Timestamp::default();
         }
         directory.is_looking.store(false, Ordering::Release);
@@ -261,8 +256,7 @@ impl Drop for Looking {
     }
 }
 
-/// Returns the first map, or the last error. The other queries continue: cancelled queries would count as calls without
-/// a reply.
+/// The other queries continue: cancelled ones would count as calls without a reply.
 async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec<Range>, StoreError> {
     let mut last = no_answer();
     while let Some(answer) = asked.join_next().await {
@@ -272,14 +266,12 @@ async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec
                 return Ok(ranges);
             }
             Ok(Err(error)) => last = error,
-            // The task has panicked.
             Err(_) => {}
         }
     }
     Err(last)
 }
 
-/// Returns up to `ASKED` items, starting at a random index.
 fn from_any<T>(all: &[T]) -> impl Iterator<Item = &T> {
     let start = random::number() as usize % all.len().max(1);
     all.iter().cycle().skip(start).take(ASKED.min(all.len()))

@@ -7,13 +7,13 @@ use super::{
 
 #[derive(Clone)]
 pub(super) struct SlotMap {
-    /// The index of each slot's node plus one; 0 if no node owns the slot.
+    /// The index plus one; 0 if no node owns the slot.
     owners: Box<[u16; SLOTS]>,
     nodes: Vec<Arc<Node>>,
 }
 
 impl SlotMap {
-    /// Well above the maximum of about 1,000 nodes that Redis recommends.
+    /// Redis recommends at most about 1,000 nodes.
     const MOST_NODES: usize = 4_096;
 
     pub(super) fn new() -> Self {
@@ -36,7 +36,7 @@ impl SlotMap {
         self.nodes.iter().find(|node| node.address == *address)
     }
 
-    /// Returns the index of a node, which may have no slots yet, or `None` if the map is full.
+    /// Returns `None` if the map is full.
     pub(super) fn add(&mut self, node: &Arc<Node>) -> Option<usize> {
         let known = self.nodes.iter().position(|other| Arc::ptr_eq(other, node));
         let place = known.unwrap_or(self.nodes.len());

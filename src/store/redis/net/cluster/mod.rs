@@ -1,10 +1,8 @@
 //! Redis Cluster: a call is sent to the node that owns its slot, and follows the slot when it moves.
 //!
-//! The cluster client of the `redis` crate is not used (checked again in November 2026, redis 1.8.1): a node that hangs
-//! stops requests to all others ([#2092](https://github.com/redis-rs/redis-rs/issues/2092)), cancelled requests stay in
-//! the client's queue, and requests to a lost node try other nodes and fail
-//! ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)). Here, a lost node only affects the callers in its
-//! slots, and cancelled calls leave no queue entry.
+//! The cluster client of redis 1.8.1 is not used: a node that hangs stops requests to all others
+//! ([#2092](https://github.com/redis-rs/redis-rs/issues/2092)), cancelled requests stay in its queue, and requests to a
+//! lost node try other nodes and fail ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)).
 
 mod directory;
 mod map;
@@ -41,7 +39,6 @@ impl Cluster {
         Self(Directory::new(settings))
     }
 
-    /// Returns a connection to the owner of the slot.
     pub(super) async fn get(&self, slot: u16, lane: Lane) -> Result<NodeConnection, StoreError> {
         let map = self.0.map().await?;
         let Some(node) = map.owner(slot) else {
@@ -52,7 +49,6 @@ impl Cluster {
         self.connect(node, lane).await
     }
 
-    /// Returns a candidate for each node that owns slots: the first whose key belongs to the node.
     pub(super) async fn one_for_each_node<T>(
         &self,
         candidates: impl Iterator<Item = (Key, T)>,
@@ -90,11 +86,11 @@ impl Cluster {
     }
 
     async fn connect(&self, node: &Arc<Node>, lane: Lane) -> Result<NodeConnection, StoreError> {
-        // An unresponsive node may have lost its slots to another one.
+        // Its slots may have another owner.
         node.connect(lane).await.inspect_err(|_| self.0.refresh())
     }
 
-    /// Sends a call, and repeats it on another node if the reply proves that it was not executed.
+    /// Repeats a call on another node if the reply proves that it was not executed.
     pub(super) async fn send(&self, mut connection: NodeConnection, call: &Call) -> Result<Reply, StoreError> {
         let (slot, mut redirections) = (slot(call.key()), Redirections::default());
         loop {
@@ -105,7 +101,6 @@ impl Cluster {
             };
             let redirection = self.redirection(&asked, slot, &error);
             let error = store_error(error);
-            // A slot belongs to its old node until the migration is complete.
             let is_moving = matches!(redirection, Some(Redirection::Asking(_) | Redirection::Later));
             if error.opens_circuit() && !is_moving {
                 self.0.refresh();
@@ -125,7 +120,7 @@ impl Cluster {
         nodes.iter().flat_map(|node| node.pool.wires()).collect()
     }
 
-    /// Returns the next destination of a call, if the reply proves that it was not executed.
+    /// `None` unless the reply proves that the call was not executed.
     fn redirection(&self, asked: &Arc<Node>, slot: u16, error: &RedisError) -> Option<Redirection> {
         let address = || {
             let (redirect, _) = error.redirect_node()?;

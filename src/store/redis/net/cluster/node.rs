@@ -47,7 +47,6 @@ impl Node {
         self.breaker.is_closed()
     }
 
-    /// Returns a connection, or fails immediately while the circuit is open.
     pub(super) async fn connect(self: &Arc<Self>, lane: Lane) -> Result<NodeConnection, StoreError> {
         let attempt = NodeAttempt::start(&self.breaker).ok_or_else(|| {
             let (host, port) = &self.address;
@@ -68,7 +67,6 @@ impl Node {
     }
 }
 
-/// A connection to the owner of a slot, for one call.
 pub(crate) struct NodeConnection {
     pub(super) node: Arc<Node>,
     connection: SharedConnection,
@@ -81,8 +79,7 @@ impl NodeConnection {
         self
     }
 
-    /// Sends a call and records the result in the node's circuit breaker. Errors about a slot do not count against the
-    /// node.
+    /// Errors about a slot do not count against the node.
     pub(super) async fn send(self, call: &Call) -> Result<Reply, RedisError> {
         let reply = self.node.pool.send(self.connection, call).await;
         let is_about_slot =
@@ -93,7 +90,7 @@ impl NodeConnection {
     }
 }
 
-/// A call admitted by the circuit breaker. Cancelling it without a reply counts as a failure.
+/// Cancelling it without a reply counts as a failure.
 pub(super) struct NodeAttempt {
     breaker: Breaker,
     admission: Option<Admission>,
@@ -112,7 +109,6 @@ impl NodeAttempt {
         }
     }
 
-    /// Returns `true` if this call probes the node while others are rejected.
     pub(super) fn is_trial(&self) -> bool {
         matches!(self.admission, Some(Admission::HalfOpen(_)))
     }
@@ -166,7 +162,6 @@ impl CircuitTelemetry for NodeTelemetry {
 mod tests {
     use super::*;
 
-    /// Drops an attempt without a reply, as if it had started long ago.
     fn give_up(mut attempt: NodeAttempt) {
         attempt.since = Timestamp::default();
     }

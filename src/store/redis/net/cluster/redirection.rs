@@ -1,5 +1,3 @@
-//! Redirections of calls that a node did not execute.
-
 use std::{sync::Arc, time::Duration};
 
 use tokio::time::sleep;
@@ -8,18 +6,13 @@ use super::node::Node;
 use crate::breaker::jittered;
 
 pub(super) enum Redirection {
-    /// The slot belongs to this node.
     Owner(Arc<Node>),
-    /// The slot is being imported by this node, and the old node does not have the key.
     Asking(Arc<Node>),
-    /// Only some of the call's keys have moved. Retry when all of them are on one node.
+    /// Only some of the call's keys have moved.
     Later,
 }
 
-/// Counts the redirections and waits of a call.
-///
-/// Retries end after about 2 s, because a call may have no deadline, and nodes may redirect to each other. The caller's
-/// deadline usually ends the retries earlier.
+/// Retries end after about 2 s, because a call may have no deadline, and nodes may redirect to each other.
 #[derive(Default)]
 pub(super) struct Redirections {
     followed: u8,
@@ -27,15 +20,15 @@ pub(super) struct Redirections {
 }
 
 impl Redirections {
-    /// Several consecutive redirections are legitimate if a slot is moved again, or a migration ends in between.
+    /// Several in a row are legitimate if a slot is moved again, or a migration ends in between.
     const MOST_IN_A_ROW: u8 = 4;
     const MOST_WAITS: u8 = 32;
 
-    /// A single key takes less than a millisecond to move, and a slot with many keys much longer.
+    /// A key moves in less than a millisecond, a slot with many keys takes much longer.
     const FIRST_PAUSE: Duration = Duration::from_millis(3);
     const LONGEST_PAUSE: Duration = Duration::from_millis(96);
 
-    /// Waits until the call may be sent again. Returns `None` after too many redirections or waits.
+    /// Returns `None` after too many redirections or waits.
     #[allow(
         clippy::disallowed_methods,
         reason = "while a slot moves, its keys are on two nodes, so only waiting helps"

@@ -2,7 +2,6 @@ use ::redis::Value;
 
 pub(super) const SLOTS: usize = 16_384;
 
-/// Returns the slot of a key: the hash of the tag between the first braces, or of the whole key if it has no tag.
 pub(crate) fn slot(key: &[u8]) -> u16 {
     let tag = key.iter().position(|byte| *byte == b'{').and_then(|open| {
         let rest = &key[open + 1..];
@@ -34,7 +33,7 @@ pub(super) struct Range {
     pub(super) address: Address,
 }
 
-/// Parses the reply to `CLUSTER SLOTS`. Replaces an unspecified address with `host`, the address that was queried.
+/// Replaces an unspecified address with `host`, the address that was queried.
 pub(super) fn read(reply: &Value, host: &str) -> Vec<Range> {
     let Value::Array(ranges) = reply else {
         return Vec::new();
@@ -60,7 +59,7 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
     };
     let number = |slot: i64| u16::try_from(slot).ok().filter(|slot| usize::from(*slot) < SLOTS);
     let host = match host {
-        // The queried node does not know the name of this node.
+        // The queried node does not know its own name.
         "?" => return None,
         "" | "0.0.0.0" | "::" => asked,
         host => host,
@@ -72,7 +71,6 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
     })
 }
 
-/// Parses the address in a redirection.
 pub(super) fn address(redirect: &str, asked: &str) -> Option<Address> {
     let (host, port) = redirect.rsplit_once(':')?;
     let host = if host.is_empty() { asked } else { host };
