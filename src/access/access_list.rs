@@ -45,17 +45,14 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Blocked requests are rejected with status 403, or with the
-/// [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status), and have the outcome
-/// [`Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with the outcome
+/// Blocked requests are rejected with the [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) and the
+/// outcome [`Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with the outcome
 /// [`Unlimited`](crate::Outcome::Unlimited). In both cases, the store is not called, and no `RateLimit` fields are
 /// added.
 ///
 /// Rules are local to the process and do not expire. Other sources, such as a fleet follower (`tower-quota-fleet`), add
-/// their rules as an [overlay](Self::overlay), which applies to clients that match no local rule.
-///
-/// Lookups take constant time and never block, even while rules change. The key is extracted only if the list has rules
-/// for keys.
+/// their rules as an [overlay](Self::overlay), which applies to clients that match no local rule. Lookups take constant
+/// time and never block.
 #[derive(Clone)]
 pub struct AccessList(Arc<Shared>);
 
@@ -114,8 +111,7 @@ impl AccessList {
     /// Creates a list without rules, which gets client addresses from `client_ip`.
     ///
     /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
-    /// proxy's address. If the forwarding field does not identify the client, the client's address is unknown and
-    /// matches no network. The prefix lengths by which `client_ip` groups clients have no effect here.
+    /// proxy's address. An unknown address matches no network. Prefix lengths of `client_ip` have no effect here.
     ///
     /// ```
     /// use tower_quota::{AccessList, key::{self, ForwardingField}};
@@ -155,9 +151,8 @@ impl AccessList {
 
     /// Returns the merged current rules of all [overlays](Self::overlay).
     ///
-    /// These rules apply to requests that match no local rule. If two overlays have different rules for the same
-    /// network or key, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
-    /// [`Limit`](Access::Limit). All overlays together may exceed the maximum of one [`AccessRules`].
+    /// These rules apply to requests that match no local rule. They are combined as by [`AccessRules::merge`], but may
+    /// exceed the maximum of one [`AccessRules`].
     pub fn overlay_rules(&self) -> Arc<AccessRules> {
         self.0.overlaid.load_full()
     }
@@ -232,7 +227,7 @@ impl fmt::Debug for AccessList {
 ///
 /// For an address, the rule for the network with the longest prefix applies. If the rules for the network and the key
 /// differ, [`Block`](Access::Block) takes precedence over [`Allow`](Access::Allow), and `Allow` over
-/// [`Limit`](Access::Limit). Requests that match no rule are rate-limited as usual.
+/// [`Limit`](Access::Limit).
 ///
 /// ```
 /// use tower_quota::{Access, AccessRules, PartitionKey};
@@ -400,8 +395,7 @@ impl AccessRules {
 
     /// Adds the rules of `other` for networks, keys and unknown addresses.
     ///
-    /// If both sets have a rule for the same network or key, [`Block`](Access::Block) takes precedence over
-    /// [`Allow`](Access::Allow), and `Allow` over [`Limit`](Access::Limit). Unknown addresses are blocked if either set
+    /// Conflicting rules have the precedence described [above](Self). Unknown addresses are blocked if either set
     /// blocks them.
     ///
     /// # Errors

@@ -59,10 +59,8 @@ use crate::{
 /// ```
 ///
 /// Exempt requests do not call the store, their responses have no `RateLimit` fields, and their outcome is
-/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). The closures for
-/// [abnormal usage](crate::RateLimitLayerBuilder::abnormal_usage) and
-/// [capacity](crate::RateLimitLayerBuilder::capacity) are not called. Clients blocked by an
-/// [`AccessList`](crate::AccessList) are still rejected.
+/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). Clients blocked by an [`AccessList`](crate::AccessList) are still
+/// rejected.
 pub struct Exemption {
     /// For explanations. Omits networks and keys, which may identify a person.
     name: String,
@@ -131,12 +129,8 @@ impl Exemption {
 
     /// Exempts clients in these networks, such as `"192.0.2.0/24"`, or with these addresses.
     ///
-    /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
-    /// proxy's address, so exempting the proxy's network would exempt all clients. Requests with an unknown peer, or
-    /// with a forwarding field that does not identify the client, match no network. The prefix lengths by which
-    /// `client_ip` groups clients have no effect here.
-    ///
-    /// IPv4-mapped networks are IPv4 networks, and `::/0` contains no IPv4 address.
+    /// Networks match as in an [`AccessList`](crate::AccessList::new): behind a proxy, `client_ip` must [trust the
+    /// proxy](ClientIp::trusted_proxies), and an unknown address matches no network.
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects networks that cannot be parsed.
     pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut read = Networks::default();

@@ -60,7 +60,6 @@ impl<V> Networks<V> {
         })
     }
 
-    /// The value of the smallest network that contains the address.
     pub(super) fn longest_match(&self, address: IpAddr) -> Option<&V> {
         let mut family = self.family(address).iter();
         family.find_map(|(length, values)| values.get(&IpNet::new(address, length.0).ok()?.network()))

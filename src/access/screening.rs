@@ -24,7 +24,6 @@ pub(crate) struct Screening {
     pub(crate) capacity: Option<Box<CapacityOf>>,
 }
 
-/// The result of the screening, and its reason.
 pub(crate) enum Screened<'a> {
     /// The kill switch is off.
     Off,
@@ -34,7 +33,6 @@ pub(crate) enum Screened<'a> {
     Allowed,
     Exempt(&'a Exemption),
     Preflight,
-    /// The application rejects the request.
     Abnormal(AbnormalUsage),
     /// The service has no capacity. The duration is the `Retry-After`.
     Overloaded(Duration),

@@ -53,7 +53,6 @@ pub(super) enum Admission {
     Reject(Response<Bytes>),
 }
 
-/// How far a request is.
 pub(super) enum Asked {
     Charged(Charged),
     Decided(Decision),

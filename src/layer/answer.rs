@@ -115,7 +115,6 @@ impl Limits {
         decision.set_charged(charged);
     }
 
-    /// Returns the fields of these policies.
     pub(super) fn prepared<'a>(&self, policies: Option<&'a QuotaSet>) -> Option<&'a Prepared> {
         policies.and_then(|set| set.view(self.view.position).fields.as_deref())
     }

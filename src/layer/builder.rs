@@ -29,10 +29,9 @@ use crate::{
 
 /// The settings of a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
-/// Most programs need seven methods. [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or
-/// [`tiers`](Self::tiers) are required. [`failure_mode`](Self::failure_mode), [`respond_with`](Self::respond_with) and
-/// the methods under "Advanced" have defaults. [`build`](Self::build) validates all settings, without calling the
-/// store. Deadlines, a fallback store, secrets and clocks are settings of the [limiter](crate::LimiterBuilder): see
+/// [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or [`tiers`](Self::tiers) are required; all
+/// other settings have defaults. [`build`](Self::build) validates all settings, without calling the store. Deadlines, a
+/// fallback store, secrets and clocks are settings of the [limiter](crate::LimiterBuilder): see
 /// [`RateLimitLayer::with_limiter`] and the `From` implementation below.
 ///
 /// ```
@@ -112,10 +111,8 @@ impl RateLimitLayer {
 
     /// Creates a builder for a layer that uses the scope, rules, store and fault tolerance of `limiter`.
     ///
-    /// A [`key`](RateLimitLayerBuilder::key) is required. Use this for settings that only
-    /// [`LimiterBuilder`](crate::LimiterBuilder) has, and to share one set of rules between several layers, or between
-    /// a layer and work that passes through no layer. Each layer has its own keys, costs, fields and rejections. New
-    /// rules must be valid for all layers of the limiter.
+    /// A [`key`](RateLimitLayerBuilder::key) is required. Use this to share one set of rules between several layers, or
+    /// between a layer and work that passes through no layer. New rules must be valid for all layers of the limiter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -300,11 +297,10 @@ impl RateLimitLayerBuilder {
 impl RateLimitLayerBuilder {
     /// Adds a key, for policies that are [keyed by](crate::QuotaPolicy::keyed_by) it.
     ///
-    /// Names must be unique and not empty. Each request is charged to the partitions of all keys in one decision:
-    /// either to all of them or to none. Equal values of different keys [are different
-    /// callers](crate::QuotaPolicy::keyed_by). Requests without this key share one partition, unless
-    /// [`on_missing_key`](Self::on_missing_key) is set. A layer of a [limiter](crate::RateLimitLayer::with_limiter)
-    /// must extract exactly the keys that the limiter [names](crate::LimiterBuilder::named_key).
+    /// Names must be unique and not empty. Each request is charged to the partitions of all keys in one decision.
+    /// Requests without this key share one partition, unless [`on_missing_key`](Self::on_missing_key) is set. A layer
+    /// of a [limiter](crate::RateLimitLayer::with_limiter) must extract exactly the keys that the limiter
+    /// [names](crate::LimiterBuilder::named_key).
     pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
         let name = name.into();
         self.source = match self.source {
@@ -351,9 +347,8 @@ impl RateLimitLayerBuilder {
 
     /// Inserts the [`Decision`](crate::Decision) into the extensions of each forwarded request.
     ///
-    /// The inner service can use it to report the remaining quota. axum handlers can take a `Decision` as an argument.
-    /// If layers are nested, the decision of the innermost layer is available. The remaining units do not include later
-    /// changes by the [actual cost](Self::actual_cost).
+    /// axum handlers can take a `Decision` as an argument. If layers are nested, the decision of the innermost layer is
+    /// available. The remaining units do not include later changes by the [actual cost](Self::actual_cost).
     ///
     /// Default: off. This copies the decision for each request, in two allocations of about 600 bytes in total.
     ///
@@ -395,10 +390,7 @@ impl RateLimitLayerBuilder {
     /// decision. Layers with a store [for tests](crate::StoreTraits::for_tests) always insert it.
     ///
     /// If layers are nested, a rejection by an inner layer is kept; otherwise, the decision of the outermost layer with
-    /// this setting is available. The decision includes the [actual cost](Self::actual_cost), as far as it is known
-    /// when the response begins.
-    ///
-    /// This usually needs three allocations per response, and keeps about 500 bytes alive with the response.
+    /// this setting is available.
     pub fn decision_in_response(mut self) -> Self {
         self.decision_in_response = true;
         self
@@ -446,8 +438,7 @@ impl RateLimitLayerBuilder {
     /// 0 is admitted unless the policy is overdrawn.
     ///
     /// The closure is called once per request, if a policy of the request counts the unit. It must not block and cannot
-    /// read the body. If the estimate depends on the body, let a middleware outside the layer read the body and insert
-    /// the estimate as an extension, as in the [guide](crate::guide::tokens).
+    /// read the body. If the estimate depends on the body, see the [guide](crate::guide::tokens).
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -472,9 +463,6 @@ impl RateLimitLayerBuilder {
     /// # assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=4500;t=45"#);
     /// # Ok(()) });
     /// ```
-    ///
-    /// The cost can be an estimate, such as the tokens of a prompt plus the maximum length of the answer. To charge or
-    /// refund the difference, report the actual amount to the request's [permit](crate::WeakPermit).
     ///
     /// [`build`](Self::build) fails if no policy uses the unit, or if a policy has a unit without a cost.
     pub fn unit_cost<F>(mut self, unit: &str, cost: F) -> Self
@@ -603,9 +591,8 @@ impl RateLimitLayerBuilder {
 
     /// Admits CORS preflight requests uncounted: `OPTIONS` with `Origin` and `Access-Control-Request-Method`.
     ///
-    /// Browsers send preflight requests automatically, often before each request. Use this unless a CORS layer outside
-    /// this layer answers them. For scripts to read the fields, the CORS configuration must expose
-    /// [`fields::EXPOSED`](crate::fields::EXPOSED). Default: preflight requests are counted.
+    /// Use this unless a CORS layer outside this layer answers them. For scripts to read the fields, the CORS
+    /// configuration must expose [`fields::EXPOSED`](crate::fields::EXPOSED). Default: preflight requests are counted.
     pub fn skip_cors_preflight(mut self) -> Self {
         self.screening.skips_cors_preflight = true;
         self

@@ -34,7 +34,7 @@ pin_project! {
     /// # Cancellation
     ///
     /// Dropping the future cancels the request. The inner service is not called afterwards, and slots are released.
-    /// **The request stays charged**, so that clients cannot avoid charges by resetting each stream:
+    /// **The request stays charged:**
     ///
     /// - Before the decision, a task continues to wait for the store, until the deadline. Bytes that were announced but
     ///   not sent are refunded.

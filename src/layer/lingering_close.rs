@@ -35,15 +35,13 @@ struct Discarded {
 
 /// Discards request bodies that a response leaves unread, so that the client receives the response.
 ///
-/// A server that closes an HTTP/1.1 connection while a client uploads resets it, and the client may lose the response:
-/// it then sees a broken pipe, or a proxy answers 502 ([RFC 9112, section
-/// 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)). The response is sent at once. A task reads the rest of
+/// Use [`discard`](Self::discard) in services that respond without reading the body; layers of this crate do this for
+/// every rejection, within the bounds of [`lingering_close`](crate::RateLimitLayerBuilder::lingering_close).
+///
+/// A server that closes an HTTP/1.1 connection while a client uploads resets it, and the client may lose the response
+/// ([RFC 9112, section 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)). A task therefore reads the rest of
 /// the body, up to a maximum, and then holds the connection open without reading. The body is dropped at its end, or
 /// when the time has passed.
-///
-/// Layers of this crate do this for every rejection; change the bounds with
-/// [`lingering_close`](crate::RateLimitLayerBuilder::lingering_close). Services that respond without reading the body
-/// can call [`discard`](Self::discard).
 ///
 /// | bound | default | 0 |
 /// |---|---|---|

@@ -73,11 +73,9 @@ use crate::{
 /// The two token buckets count as one algorithm, as do the two leaky buckets.
 ///
 /// A bucket refills at the new rate from the first decision under the changed policy, even if that decision is a
-/// rejection. There is one exception: if the rate was lowered and the used units exceed the new burst capacity at this
-/// first decision, the bucket keeps the old rate until a request is admitted. A caller that has used 420 of 420 units
-/// per day and is moved to 14 per day waits for less than a day, not for a month. `Retry-After` is the time until the
-/// request is admitted. A [peek](crate::Store::peek) is not a decision, and writes nothing: its times are those of an
-/// identical request that is the next decision, and are therefore computed with the old rate.
+/// rejection. If the rate was lowered and the used units exceed the new burst capacity at this first decision, the
+/// bucket keeps the old rate until a request is admitted. A [peek](crate::Store::peek) is not a decision, and computes
+/// its times with the rate of an identical request that is the next decision.
 ///
 /// # Chart
 ///
@@ -91,8 +89,7 @@ pub enum Algorithm {
     /// Minutes begin at the full minute, and days at midnight UTC. For months and for days of a time zone, see
     /// [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
     ///
-    /// Up to twice the quota can pass around a window boundary: a full quota at the end of one window, and another full
-    /// quota at the beginning of the next.
+    /// Up to twice the quota can pass around a window boundary.
     FixedWindow,
     /// Admits one request every *w* ÷ *q* and rejects requests that arrive earlier.
     ///
@@ -100,10 +97,10 @@ pub enum Algorithm {
     LeakyBucketMeter,
     /// Queues requests and forwards one every *w* ÷ *q*.
     ///
-    /// The store schedules the requests, so their order is the same across instances. If `max_waiting` units are
-    /// queued, a request is rejected. The longest delay is `max_waiting` × *w* ÷ *q*. A request that is
-    /// [cancelled](crate::ResponseFuture) while it is queued keeps its position. If the inner service fails in the
-    /// meantime, the position is released only if it was the last one.
+    /// The store schedules the requests of all instances. If `max_waiting` units are queued, a request is rejected. The
+    /// longest delay is `max_waiting` × *w* ÷ *q*. A request that is [cancelled](crate::ResponseFuture) while it is
+    /// queued keeps its position. If the inner service fails in the meantime, the position is released only if it was
+    /// the last one.
     LeakyBucketQueue {
         /// The maximum number of queued units, from 1 to 999,999,999,999,999.
         max_waiting: u64,

@@ -7,9 +7,7 @@ use crate::clock::Timestamp;
 ///
 /// Authentication inserts them into the request's extensions, or the tier source returns them in a
 /// [`ResolvedTier`](crate::ResolvedTier). Outside HTTP, pass them to [`Caller::quotas`](crate::Caller::quotas). Each
-/// quota refers to a policy by name, and applies only if the policy [allows
-/// it](crate::QuotaPolicy::with_caller_quotas). A quota outside the policy's bounds is replaced by the nearest bound.
-/// Unknown names have no effect.
+/// quota applies only if its policy [allows it](crate::QuotaPolicy::with_caller_quotas). Unknown names have no effect.
 ///
 /// Used units still count when the quotas change. Fields, problem details and [decisions](crate::Decision) show the
 /// caller's quotas. Metrics are labeled with the policy's name and the tier.
@@ -51,10 +49,8 @@ use crate::clock::Timestamp;
 /// 1798761600, "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`.
 ///
 /// # Cost
-///
-/// Callers with equal quotas share one prepared set of policies, which takes a few microseconds to create. Each tier
-/// caches up to 4,096 sets, and each thread up to 4,096 copies of them. When a cache is full, a new set evicts a random
-/// set.
+/// Callers with equal quotas share one prepared set of policies. Each tier caches up to 4,096 sets, and each thread up
+/// to 4,096 copies of them. When a cache is full, a new set evicts a random set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerQuotas(Arc<IndividualQuotas>);
 

@@ -8,8 +8,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The other settings of a closed policy are not rejected, so that an operator can set the quota to 0 without changing
-/// them.
+/// An operator can set the quota to 0 without changing the other settings.
 pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     check_name(policy.name())?;
     ConfigError::check_range(ConfigErrorKind::Quota, "quota", policy.quota, 0..=MAX_QUOTA)?;

@@ -75,11 +75,9 @@ impl QuotaPolicy {
     /// # Clock and time zones
     ///
     /// Windows follow the clock of the store; with Redis, the server's clock. If that clock jumps by more than a window
-    /// between the calls of one decision, the decision fails with a store error.
-    ///
-    /// Time-zone data is [compiled into the program](CalendarWindow::time_zone_data), so containers need none. If
-    /// instances of different builds disagree about a boundary, the first instance to reach its boundary begins the
-    /// window, and all others continue the count. Therefore, no window grants its quota twice.
+    /// between the calls of one decision, the decision fails with a store error. Time-zone data is [compiled into the
+    /// program](CalendarWindow::time_zone_data). If instances of different builds disagree about a boundary, the first
+    /// instance to reach its boundary begins the window, and all others continue the count.
     pub fn per_calendar(name: impl Into<Cow<'static, str>>, quota: u64, window: CalendarWindow) -> Self {
         Self {
             calendar: Some(window),

@@ -12,8 +12,7 @@ use crate::fields::ExtensionValue;
 /// [`SlidingWindowLog`](Algorithm::SlidingWindowLog).
 ///
 /// Policies are validated by [`build`](crate::RateLimitLayerBuilder::build) and
-/// [`PolicySet::new`](crate::PolicySet::new), whose errors name the policy. Constructors such as
-/// [`per_minute`](Self::per_minute) are `const`, so limits can be constants of a module.
+/// [`PolicySet::new`](crate::PolicySet::new), whose errors name the policy.
 ///
 /// ```
 /// use std::time::Duration;
@@ -70,20 +69,17 @@ use crate::fields::ExtensionValue;
 /// | window, except of concurrency limits | 1 to 1,000,000,000 whole seconds, or a [calendar](Self::per_calendar) window |
 /// | burst capacity of a token bucket | 1 to 999,999,999,999,999 units |
 ///
-/// Counting is exact to the unit and the microsecond. The refill rate is rounded down only if capacity times window
-/// exceeds the precision of a double (as for 5,003 units in 31 days, but not for 5,000), and by less than one
-/// millionth. Policies whose rate would be rounded by more are rejected.
+/// Counting is exact to the unit and the microsecond. A refill rate may be rounded down by less than one millionth;
+/// policies whose rate would be rounded by more are rejected.
 ///
 /// # Closed
 ///
-/// A policy with quota 0 rejects every request, even at cost 0. The store is not called, so requests are also rejected
-/// while it is unavailable. The response has no `Retry-After`, and its fields contain `q=0` and `r=0` (as draft-11,
-/// section "Quota Parameter", allows) but no `t`. The problem details state that the limit is closed.
+/// A policy with quota 0 rejects every request, even at cost 0, without a call to the store. The response has no
+/// `Retry-After`, and its fields contain `q=0` and `r=0` (as draft-11, section "Quota Parameter", allows) but no `t`.
 ///
 /// Use this to close a tier or a route, usually with [rules that change at run time](crate::RulesHandle). Units used
 /// earlier still count after reopening. Neither a [top-up](crate::CallerQuotas::top_up) nor [capacity](crate::Capacity)
-/// opens a closed policy. Its other settings (burst capacity, prefetch, lockout) have no effect while it is closed, and
-/// a closed [shadow](Self::shadow) rejects nothing.
+/// opens a closed policy. Its other settings have no effect, and a closed [shadow](Self::shadow) rejects nothing.
 ///
 /// # In files
 ///
@@ -180,8 +176,7 @@ impl QuotaPolicy {
     ///
     /// A request holds its slot from admission (including time in a queue) until its response body ends or is dropped,
     /// the request is cancelled, or the inner service fails. For upgraded connections, see
-    /// [`WeakPermit`](crate::WeakPermit). A program that uses a store directly releases the slot with a
-    /// [`Settlement`](crate::Settlement).
+    /// [`WeakPermit`](crate::WeakPermit).
     ///
     /// Use [`with_name`](Self::with_name) for names that are created at run time.
     pub const fn concurrent(name: &'static str, quota: u64) -> Self {
@@ -240,12 +235,11 @@ impl QuotaPolicy {
 
     /// Sets the units in the token bucket of a new caller.
     ///
-    /// Use this if a new caller should not be able to use a full burst at once: for example, against clients that often
-    /// change their key, or if the loss of Redis data must not grant a full burst to every caller. The bucket refills
-    /// from the first request on, even if that request is rejected. With 0, the first request is always rejected.
+    /// Use this against clients that often change their key, or if the loss of Redis data must not grant a full burst
+    /// to every caller. The bucket refills from the first request on, even if that request is rejected. With 0, the
+    /// first request is always rejected.
     ///
-    /// Range: 0 to the burst capacity. Default: the burst capacity. `build()` rejects the setting for all policies but
-    /// token buckets.
+    /// Range: 0 to the burst capacity. Default: the burst capacity. Only token buckets support the setting.
     ///
     /// ```
     /// use std::time::Duration;
@@ -275,20 +269,14 @@ impl QuotaPolicy {
     ///
     /// # New callers
     ///
-    /// A caller is new if the store has no state of it. The state is kept for one hour longer than any wait that the
-    /// policies with the same key can cause, so that an announced wait or
-    /// [`full_after`](crate::Allowance::full_after) remains correct for at least an hour; afterwards, the caller is new
-    /// again. Only a wait of several hours for a policy with another key can outlast the state. A caller is also new
-    /// after a [reset](crate::Caller::reset), after the store has lost or evicted its state, and in a fallback store. A
-    /// [peek](crate::Store::peek) shows the initial units, but does not start the refill. A refund does not raise them.
+    /// A caller is new if the store has no state of it: also after a [reset](crate::Caller::reset), after the store has
+    /// lost or evicted its state, and in a fallback store. The state is kept for one hour longer than any wait that the
+    /// policies with the same key can cause. A [peek](crate::Store::peek) shows the initial units, but does not start
+    /// the refill. A refund does not raise them.
     ///
-    /// Stored units take precedence over this setting. Instances with different values can therefore share a store: the
-    /// first one that charges a new caller determines its units. When the setting is introduced, callers whose buckets
-    /// are full are new.
-    ///
-    /// Caller quotas do not change the initial units, but cap them at the caller's burst capacity. Reduced capacity
-    /// changes them in proportion. In Redis, such a policy takes 16 or 32 bytes more per caller, and about twice the
-    /// time of other token buckets.
+    /// Stored units take precedence over this setting. Caller quotas do not change the initial units, but cap them at
+    /// the caller's burst capacity. Reduced capacity changes them in proportion. In Redis, such a policy takes 16 or 32
+    /// bytes more per caller, and about twice the time of other token buckets.
     #[must_use]
     pub const fn with_initial_units(mut self, units: u64) -> Self {
         self.initial_units = Some(units);
@@ -297,9 +285,8 @@ impl QuotaPolicy {
 
     /// Allows individual quotas in the range `quotas`, such as contractual ones.
     ///
-    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas, either in the request's extensions or in the result of
-    /// the tier source. A quota outside the range is replaced by the nearest bound. If the lower bound is 0, a caller's
-    /// quota can be 0, which closes the policy for that caller. Default: all callers of a tier have the same quota.
+    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas. A quota outside the range is replaced by the nearest
+    /// bound. Default: all callers of a tier have the same quota.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
     /// not a valid quota of the policy.
@@ -316,8 +303,7 @@ impl QuotaPolicy {
     ///
     /// Use this to notify or bill a customer before rejecting its requests: the quota is a soft limit below a hard
     /// *ceiling*. For a request above the quota, the `RateLimit` field shows `r=0` and the time until a unit of the
-    /// quota is available, [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
-    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy.
+    /// quota is available, and [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units.
     ///
     /// Range: 1 to 10,000, with a ceiling of at most 999,999,999,999,999. Default: no overage. `build()` rejects an
     /// overage for token and leaky buckets, for shadows, and together with prefetching or a lockout.
@@ -392,12 +378,11 @@ impl QuotaPolicy {
 
     /// Counts a custom unit, such as `"tokens"`, instead of requests.
     ///
-    /// The layer charges the estimate from [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost) before it forwards
-    /// the request. The handler then reports the actual usage to its [`WeakPermit`](crate::WeakPermit), and the
-    /// difference is charged or refunded. A late charge can overdraw the policy by at most its capacity.
+    /// The layer charges the estimate from [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost), which is required,
+    /// before it forwards the request. The handler reports the actual usage to its [`WeakPermit`](crate::WeakPermit),
+    /// and the difference is charged or refunded. A late charge can overdraw the policy by at most its capacity.
     ///
-    /// `unit` has 1 to 24 printable ASCII characters. A policy set has up to three custom units. `build()` rejects a
-    /// unit without a cost.
+    /// `unit` has 1 to 24 printable ASCII characters. A policy set has up to three custom units.
     ///
     /// `RateLimit` shows the remaining units. `RateLimit-Policy` omits the policy, because draft-11 allows only
     /// registered units. Dialects without policy names omit it entirely.
@@ -462,8 +447,7 @@ impl QuotaPolicy {
     ///
     /// A request that another policy rejects does not begin a lockout; a late charge can. A new quota, window,
     /// algorithm or `time` does not affect a lockout in progress. An instance whose rules have no lockout does not
-    /// enforce it, but preserves it for the others. Reduced [capacity](crate::Capacity) does not apply to the policy,
-    /// and the setting has no effect on a [closed](#closed) policy.
+    /// enforce it, but preserves it for the others. Reduced [capacity](crate::Capacity) does not apply to the policy.
     ///
     /// # Security
     ///
@@ -478,9 +462,8 @@ impl QuotaPolicy {
 
     /// Enforces the policy without showing it to clients.
     ///
-    /// The policy is omitted from all fields and from the list of violated policies, so that it reveals nothing to
-    /// clients. `Retry-After` still accounts for it. A [decision](crate::Decision) includes the policy, for your own
-    /// logs.
+    /// The policy is omitted from all fields and from the list of violated policies. `Retry-After` still accounts for
+    /// it, and a [decision](crate::Decision) includes it.
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.is_hidden = true;
@@ -536,11 +519,9 @@ impl QuotaPolicy {
     ///
     /// # Separate and shared counts
     ///
-    /// A named key never shares counts with the main key or with a key of another name, even if their values are equal:
-    /// user 7 and team 7 are different callers. [`reset`](crate::Caller::reset) and [`refund`](crate::Caller::refund)
-    /// of one do not affect the other. Layers and limiters with the same scope and store share the counts of keys with
-    /// the same name. Therefore, to share the counts of addresses between two layers, make the address a named key in
-    /// both. A layer that limits only by address also needs a main key, which its policies do not use.
+    /// A named key never shares counts with the main key or with a key of another name, even if their values are equal.
+    /// [`reset`](crate::Caller::reset) and [`refund`](crate::Caller::refund) of one do not affect the other. Layers and
+    /// limiters with the same scope and store share the counts of keys with the same name.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -573,10 +554,9 @@ impl QuotaPolicy {
     ///
     /// # Security
     ///
-    /// A digest hides only keys that cannot be guessed. A client that knows the scope and the format of the keys can
-    /// try candidates until the digest matches: a million user numbers take seconds, and all IPv4 addresses take
-    /// minutes. Set a [`digest_key`](crate::LimiterBuilder::digest_key) unless keys are long and random, or not secret;
-    /// clients can then no longer compute their own partition key.
+    /// A client that knows the scope and the format of the keys can try candidates until the digest matches: all IPv4
+    /// addresses take minutes. Set a [`digest_key`](crate::LimiterBuilder::digest_key) unless keys are long and random,
+    /// or not secret.
     #[must_use]
     pub const fn show_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
@@ -628,8 +608,7 @@ impl QuotaPolicy {
 
     /// Returns the maximum number of units that can be used at once.
     ///
-    /// Default: the quota. For a strict token bucket, the default is half the quota, rounded up. For a leaky bucket,
-    /// the capacity is 1 as a meter and `max_waiting` + 1 as a queue. A closed policy returns 0.
+    /// For a leaky bucket, the capacity is 1 as a meter and `max_waiting` + 1 as a queue. A closed policy returns 0.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
             _ if self.is_closed() => 0,
@@ -677,8 +656,7 @@ impl QuotaPolicy {
         self.quota == 0
     }
 
-    /// A closed policy has nothing to reduce. A policy with a lockout would lock out callers that have done nothing
-    /// wrong.
+    /// A policy with a lockout would lock out callers that have done nothing wrong.
     pub(crate) const fn is_reducible(&self) -> bool {
         !self.is_closed() && self.lockout.is_none()
     }

@@ -103,7 +103,6 @@ impl Policy {
         counted.max(self.lockout().map_or(0, |lockout| lockout.micros))
     }
 
-    /// Returns `true` if a store could confuse the states of both policies, or a client their names.
     /// The whole of the policy, if it is a token bucket of requests that rejects them and is shown with its numbers
     /// alone.
     fn plain_bucket(&self) -> Option<Bucket> {
@@ -246,8 +245,8 @@ impl PolicySet {
     /// # Errors
     ///
     /// Returns an error if there are no policies or more than 16, if the policies count more than three [custom
-    /// units](QuotaPolicy::with_unit), if two policies have the same name, or if a policy is invalid. One in four
-    /// billion pairs of different names is also rejected, because stores could not distinguish the two policies.
+    /// units](QuotaPolicy::with_unit), if two policies have the same name (or names that stores cannot distinguish, one
+    /// pair in four billion), or if a policy is invalid.
     pub fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Result<Self, ConfigError> {
         let (mut policies, mut checked) = (policies.into_iter(), Vec::<Policy>::new());
         // The others are only counted, because the names of policies are compared pairwise.
@@ -354,7 +353,6 @@ impl PolicySet {
         Arc::ptr_eq(self.list(), other.list())
     }
 
-    /// The policies without the padding, for types that are stored many times.
     /// The policies, if they are up to three token buckets that count requests and have no further settings. Otherwise
     /// empty.
     #[inline]

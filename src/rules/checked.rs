@@ -127,7 +127,6 @@ impl CheckedRules {
         })
     }
 
-    /// Validates policies that apply together, for all layers.
     fn check(tier: &str, policies: &[QuotaPolicy], config: &RulesConfig) -> Result<QuotaSet, ConfigError> {
         let set = QuotaSet::new(tier.into(), policies.to_vec(), config)?;
         config.layers().try_for_each(|layer| layer.check(set.all()))?;

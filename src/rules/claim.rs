@@ -177,9 +177,8 @@ impl RulesHandle {
 impl RulesClaim {
     /// Applies the rules, the rollout and the switch of an update in one step.
     ///
-    /// The update affects the next requests. Requests in progress keep the rules that they began with. While the
-    /// program overrides the source, the rules are only validated, and take effect when
-    /// [`clear_overrides`](RulesHandle::clear_overrides) is called.
+    /// The update affects the next requests. While the program overrides the source, the rules are only validated, and
+    /// take effect when [`clear_overrides`](RulesHandle::clear_overrides) is called.
     ///
     /// # Errors
     ///

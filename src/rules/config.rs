@@ -23,9 +23,7 @@ pub(super) struct RulesConfig {
 #[derive(Debug, Default)]
 pub(crate) struct LayerView {
     pub(crate) has_tiers: bool,
-    /// Custom units that have a cost.
     pub(crate) units: Vec<UnitName>,
-    /// Set if every request has the same cost.
     pub(crate) fixed_cost: Option<u64>,
     pub(crate) fields: ResponseFields,
 }

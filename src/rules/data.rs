@@ -2,11 +2,9 @@ use crate::policy::QuotaPolicy;
 
 /// The policies of a layer, either for all callers or by tier.
 ///
-/// Use this type if rules come from outside the program or change [at run time](crate::RulesHandle). It is not needed
-/// for policies set with [`policy`](crate::RateLimitLayerBuilder::policy) and [`Tiers`](crate::Tiers).
-///
-/// Rules are plain data. They are validated when they take effect, by [`build`](crate::RateLimitLayerBuilder::build) or
-/// [`RulesHandle::replace`](crate::RulesHandle::replace). Rules contain policies or tiers, but not both.
+/// Use this type if rules come from outside the program or change [at run time](crate::RulesHandle). Rules are
+/// validated when they take effect, by [`build`](crate::RateLimitLayerBuilder::build) or
+/// [`RulesHandle::replace`](crate::RulesHandle::replace). They contain policies or tiers, but not both.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};

@@ -5,10 +5,8 @@ use crate::policy::QuotaPolicy;
 
 /// The differences between two versions of [`Rules`]: policies added, removed, changed, or reset.
 ///
-/// Use it before replacing the rules of a service under load: in a review, in a deployment, or on an admin page.
-///
 /// The counts of a policy **reset** if it replaces a policy whose counts it does not continue. Its callers then get a
-/// full quota once, regardless of earlier usage, and the old policy's counts remain until they expire.
+/// full quota once, regardless of earlier usage.
 ///
 /// ```
 /// use tower_quota::{Algorithm, QuotaPolicy, Rules, updates::{ChangeKind, RulesDiff}};
@@ -38,9 +36,8 @@ use crate::policy::QuotaPolicy;
 ///
 /// # Tiers
 ///
-/// For each tier, the diff compares the old limits of a caller with the new limits of the same caller. Callers of a
-/// removed tier and callers without a tier get the first tier, as in the layer. For an added tier, only its name is
-/// listed, because it is unknown which callers will move to it. Rules without tiers apply to every tier.
+/// The diff compares the old and the new limits of the same caller. Callers of a removed tier and callers without a
+/// tier get the first tier. For an added tier, only its name is listed. Rules without tiers apply to every tier.
 ///
 /// The rules are not validated: use [`Rules::validate`] or [`RulesHandle::check`](crate::RulesHandle::check).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

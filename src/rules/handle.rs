@@ -54,10 +54,8 @@ use crate::error::ConfigError;
 ///
 /// # Used units
 ///
-/// Used units still count if the numbers of a policy change but its name, unit and algorithm do not, even while
-/// instances have different rules. Only [`FixedWindow`](crate::Algorithm::FixedWindow) and the sliding windows start
-/// with a full quota if the length of the window changes; a [`RulesDiff`](crate::updates::RulesDiff) lists such
-/// policies.
+/// Used units still count if only the quota or the burst capacity of a policy changes. For other changes, see [which
+/// counts continue](crate::updates::RulesDiff#which-counts-continue).
 #[derive(Clone, Debug)]
 pub struct RulesHandle(pub(crate) Arc<Policies>);
 

@@ -101,12 +101,10 @@ impl Policies {
         self.active.load()
     }
 
-    /// Names of all keys except the main key.
     pub(crate) fn keys(&self) -> &[String] {
         &self.keys
     }
 
-    /// All policies: of each tier and of a rollout.
     pub(crate) fn all_sets(&self) -> Vec<Arc<QuotaSet>> {
         let active = self.active.load();
         let sets = active.rules.all().flat_map(|sets| sets.all()).cloned();

@@ -10,8 +10,7 @@ use crate::policy::CallerQuotas;
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
 /// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert a `ResolvedTier` yourself if authentication already
-/// knows the tier, for example from the claims of a token. The name is not validated: if the rules have no such tier,
-/// the first tier applies. Clones are cheap.
+/// knows the tier. If the rules have no tier of this name, the first tier applies. Clones are cheap.
 ///
 /// ```
 /// use http::Request;

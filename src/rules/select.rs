@@ -98,7 +98,6 @@ impl Active {
     }
 }
 
-/// The selected policies of a request, until its response.
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
     /// `None` if no policies were selected.

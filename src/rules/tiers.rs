@@ -100,10 +100,8 @@ impl Tiers {
     /// Creates tiers that are chosen by the [`ResolvedTier`] in the request's extensions.
     ///
     /// A [`TierLayer`](crate::tier::TierLayer) outside this layer inserts it, for example after a database lookup. A
-    /// request without a `ResolvedTier` counts in the first tier. This happens if the user has no tier, or if the tier
-    /// is unknown and [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets no other tier. If a
-    /// request has not passed a `TierLayer`, because there is none or it is inside this layer, a `tracing` event
-    /// reports this once.
+    /// request without a `ResolvedTier` counts in the first tier, unless
+    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets another tier.
     pub fn resolved() -> Self {
         let mut tiers = Self::from_fn(|request| request.extensions.get().map(ResolvedTier::as_str));
         tiers.source.is_resolved = true;

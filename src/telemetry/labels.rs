@@ -20,7 +20,6 @@ pub(crate) enum LateBatch {
     Unknown,
 }
 
-/// The reason why a request is forwarded although the tier of its user is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unresolved {
     /// This lookup or a recent one failed.

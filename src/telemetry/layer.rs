@@ -152,13 +152,11 @@ impl LayerTelemetry {
         );
     }
 
-    /// Returns `true` while requests are checked for misconfigurations.
     #[inline]
     pub(crate) fn is_watching(&self) -> bool {
         self.watch.is_on()
     }
 
-    /// Resumes the checks of requests if it is time. `now` is the time of a decision.
     #[inline]
     pub(crate) fn resume_watching(&self, now: Option<Timestamp>) {
         self.watch.resume_at(now);
@@ -269,7 +267,6 @@ impl LayerTelemetry {
         });
     }
 
-    /// Returns `true` if a subscriber is interested in explanations.
     #[inline]
     pub(crate) fn explains() -> bool {
         is_explained!()

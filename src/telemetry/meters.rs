@@ -29,7 +29,6 @@ use crate::{
     sync::mutex::Mutex,
 };
 
-/// For rare events that belong to no layer.
 fn count(name: &'static str) {
     counter!(name).increment(1);
 }
@@ -419,7 +418,6 @@ impl Stopwatch {
     }
 }
 
-/// Increments a gauge until dropped.
 #[derive(Debug)]
 pub(crate) struct OneMore(Gauge);
 

@@ -18,26 +18,25 @@
 //! ```
 //!
 //! **Install the recorder before the first request:** layers create their handles at first use and keep them, so a
-//! recorder that is installed later receives nothing from them. The remedy is to [build them
-//! later](crate::guide::operation#start). For the same reason, exporters must not drop idle
-//! metrics (`idle_timeout` of `metrics-exporter-prometheus`). Without the feature, nothing is counted, and the clock is
-//! not read for metrics.
+//! recorder that is installed later receives nothing from them. [Build
+//! them later](crate::guide::operation#start). For the same reason, exporters must not drop idle metrics
+//! (`idle_timeout` of `metrics-exporter-prometheus`).
 //!
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
 //! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | all decisions, about requests and about work outside HTTP |
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that neither the store nor a fallback decided: `open` passed uncounted, `closed` were rejected |
-//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | the requests of the previous row that failed while the circuit was closed, so an outage is not the cause. On a Redis Cluster, also requests that probe a lost node, a few per second |
+//! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | the requests of the previous row that failed while the circuit was closed. On a Redis Cluster, also requests that probe a lost node, a few per second |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests for which the store returned no decision, before the fallback is called |
-//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store returned a decision or an error, or the deadline expired; 0 for a store that completes immediately, such as the memory store; calls of the fallback are not included |
-//! | `tower_quota_rejection_cache_hits_total` | counter | `scope` | requests that were rejected from the [rejection cache](crate::LimiterBuilder::rejection_cache), without calling the store; also included in the decisions |
+//! | `tower_quota_store_seconds` | histogram | `scope` | time until the store returned a decision or an error, or the deadline expired; 0 for the memory store; calls of the fallback are not included |
+//! | `tower_quota_rejection_cache_hits_total` | counter | `scope` | requests that were rejected from the [rejection cache](crate::LimiterBuilder::rejection_cache); also included in the decisions |
 //! | `tower_quota_late_batches_total` | counter | `scope`, `fate` | batches of [prefetched units](crate::QuotaPolicy::with_prefetch) whose call missed the deadline or failed: `kept` (arrived and usable), `returned` (arrived too late and refunded), `unknown` (no reply: if the batch was charged, no instance can use its units) |
 //! | `tower_quota_state_lost_total` | counter | `scope` | exhausted callers that regained their full quota too early, because the store [lost](crate::docs::alerts#the-store-loses-state) their state |
-//! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions without state in a remote store: callers that are new, or that were idle for a while. Each needs memory in Redis until its windows end |
+//! | `tower_quota_new_partitions_total` | counter | `scope` | charges to partitions without state in a remote store: callers that are new, or that were idle for a while |
 //! | `tower_quota_circuit_open` | gauge | `scope` | layers whose circuit is open; on a Redis Cluster, the circuits of layers stay closed (see the next row) |
-//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, counted per store of the process; a store that does not know any node counts as 1. Only events contain the addresses of nodes, which change too often for a label |
+//! | `tower_quota_lost_nodes` | gauge | | nodes of Redis Clusters whose circuit is open, counted per store of the process; a store that does not know any node counts as 1. Only events contain the addresses of nodes |
 //! | `tower_quota_slots_held` | gauge | `scope` | requests of this process that hold a slot of a concurrency limit |
-//! | `tower_quota_queue_wait_seconds` | histogram | `scope` | the waiting time of requests that are queued in a leaky bucket; all other requests are not included |
+//! | `tower_quota_queue_wait_seconds` | histogram | `scope` | the waiting time of requests that are queued in a leaky bucket |
 //! | `tower_quota_over_quota_total` | counter | `scope`, `tier`, `policy` | requests admitted above the quota of a policy, within its [overage](crate::QuotaPolicy::with_overage) |
 //! | `tower_quota_shadow_rejections_total` | counter | `scope`, `tier`, `policy` | requests that a policy in [shadow mode](crate::QuotaPolicy::shadow) would have rejected; requests that were rejected from the cache are not included |
 //! | `tower_quota_unattributed_total` | counter | `scope` | requests without a key, regardless of their outcome |
@@ -49,10 +48,10 @@
 //! | `tower_quota_units_total` | counter | `scope`, `unit`, `amount` | [custom units](crate::QuotaPolicy::with_unit) of completed requests: `expected` units were charged before the request, `used` units afterwards |
 //! | `tower_quota_refunds_total` | counter | `scope`, `outcome` | refunds [of callers](crate::Caller::refund) that did not fail: `refunded`, `duplicate`, `not_applicable`, as in [`RefundOutcome`](crate::RefundOutcome) |
 //! | `tower_quota_late_charges_total` | counter | `scope`, `outcome` | charges [of callers](crate::Caller::charge) for completed work that did not fail: `charged`, `capped`, `duplicate`, `not_applicable`, as in [`LateChargeOutcome`](crate::LateChargeOutcome) |
-//! | `tower_quota_excess_units_total` | counter | `scope` | units of these charges that were above the bound and not charged: the work was done, but no limit will count it |
+//! | `tower_quota_excess_units_total` | counter | `scope` | units of these charges that were above the bound and not charged |
 //! | `tower_quota_limits_off` | gauge | `scope` | layers that are switched off and apply no limits |
 //! | `tower_quota_evictions_total` | counter | | partitions evicted by full memory stores |
-//! | `tower_quota_unread_bodies_total` | counter | | request bodies that were dropped before their end after a rejection, because a bound of [`LingeringClose`](crate::content::LingeringClose) was reached; the client may not have received the response |
+//! | `tower_quota_unread_bodies_total` | counter | | request bodies that were dropped before their end after a rejection, because a bound of [`LingeringClose`](crate::content::LingeringClose) was reached |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store lost |
 //! | `tower_quota_connection_failures_total` | counter | | failed attempts to connect to Redis |
 //!
@@ -82,30 +81,30 @@
 //! | alert | expression | what it means |
 //! |---|---|---|
 //! | [limits are not enforced](crate::docs::alerts#limits-are-not-enforced) | `sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[5m])) >= 1 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.01 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[1h])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[1h])) > 0.01` | more than 1% of the requests pass uncounted, over five minutes and over an hour, and at least one per second |
-//! | [limits leak](crate::docs::alerts#limits-leak) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="open"}[30m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[30m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[30m])) > 0.001` | more than 0.1% of the requests pass uncounted over half an hour, because replies are late, the store is overloaded, or a connection has ended |
+//! | [limits leak](crate::docs::alerts#limits-leak) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="open"}[30m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="open"}[30m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[30m])) > 0.001` | more than 0.1% of the requests pass uncounted over half an hour |
 //! | [requests are rejected without a store](crate::docs::alerts#requests-are-rejected-without-a-store) | `sum by (namespace, job, scope) (increase(tower_quota_failed_total{mode="closed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_failed_total{mode="closed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | requests are rejected with status 503 |
-//! | [the store is unavailable](crate::docs::alerts#the-store-is-unavailable) | `count by (namespace, job, scope) (tower_quota_circuit_open > 0) >= 2 and count by (namespace, job, scope) (tower_quota_circuit_open > 0) / count by (namespace, job, scope) (tower_quota_circuit_open) >= 0.1`, for 1 min | at least two instances, and a tenth of all, have stopped calling the store, except for a few probe calls per second |
-//! | [an instance is cut off](crate::docs::alerts#an-instance-is-cut-off) | `max by (namespace, job, scope) (tower_quota_circuit_open) > 0`, for 5 min | an instance has stopped calling the store; without requests there are no probe calls |
-//! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `count by (namespace, job) (tower_quota_lost_nodes > 0) >= 2 and count by (namespace, job) (tower_quota_lost_nodes > 0) / count by (namespace, job) (tower_quota_lost_nodes) >= 0.1`, for 1 min | callers in the slots of the node are not limited; all other callers are still limited |
-//! | [an instance has lost a node](crate::docs::alerts#an-instance-has-lost-a-node) | `max by (namespace, job) (tower_quota_lost_nodes) > 0`, for 5 min | a single instance cannot reach the node, usually because of the network between them |
-//! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025 and histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 2 * histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[1d])))`, for 5 min | calls take more than half of the default deadline and twice as long as during the last day: a constantly high latency does not trigger the alert |
+//! | [the store is unavailable](crate::docs::alerts#the-store-is-unavailable) | `count by (namespace, job, scope) (tower_quota_circuit_open > 0) >= 2 and count by (namespace, job, scope) (tower_quota_circuit_open > 0) / count by (namespace, job, scope) (tower_quota_circuit_open) >= 0.1`, for 1 min | at least two instances, and a tenth of all, have stopped calling the store |
+//! | [an instance is cut off](crate::docs::alerts#an-instance-is-cut-off) | `max by (namespace, job, scope) (tower_quota_circuit_open) > 0`, for 5 min | an instance has stopped calling the store |
+//! | [a node of the cluster is lost](crate::docs::alerts#a-node-of-the-cluster-is-lost) | `count by (namespace, job) (tower_quota_lost_nodes > 0) >= 2 and count by (namespace, job) (tower_quota_lost_nodes > 0) / count by (namespace, job) (tower_quota_lost_nodes) >= 0.1`, for 1 min | callers in the slots of the node are not limited |
+//! | [an instance has lost a node](crate::docs::alerts#an-instance-has-lost-a-node) | `max by (namespace, job) (tower_quota_lost_nodes) > 0`, for 5 min | a single instance cannot reach the node |
+//! | [the store is slow](crate::docs::alerts#the-store-is-slow) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 0.025 and histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[5m]))) > 2 * histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_store_seconds_bucket[1d])))`, for 5 min | calls take more than half of the default deadline and twice as long as during the last day |
 //! | [the store fails](crate::docs::alerts#the-store-fails) | `sum by (namespace, job, scope) (increase(tower_quota_undecided_total{reason="failed"}[5m])) >= 10 and sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="failed"}[5m])) / sum by (namespace, job, scope) (rate(tower_quota_decisions_total[5m])) > 0.001` | a script fails or a permission is missing; the circuit stays closed |
-//! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (namespace, job, scope) (increase(tower_quota_state_lost_total[5m])) >= 10` | Redis evicts keys, was flushed or failed over, and callers have their full quota again |
+//! | [the store loses state](crate::docs::alerts#the-store-loses-state) | `sum by (namespace, job, scope) (increase(tower_quota_state_lost_total[5m])) >= 10` | Redis lost state, and callers have their full quota again |
 //! | [the store is out of memory](crate::docs::alerts#the-store-is-out-of-memory) | `sum by (namespace, job, scope) (rate(tower_quota_undecided_total{reason="out_of_memory"}[5m])) >= 1` | Redis rejects writes, and each process decides on its own |
-//! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | clients keep sending requests with new keys, each of which takes up memory in Redis |
-//! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | usually, the user or the peer address is missing from requests, so unrelated clients share a quota |
+//! | [new callers fill the store](crate::docs::alerts#new-callers-fill-the-store) | `sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 1000 and sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[5m])) > 10 * sum by (namespace, job, scope) (rate(tower_quota_new_partitions_total[1h] offset 1h))`, for 5 min | clients keep sending requests with new keys |
+//! | [callers are not told apart](crate::docs::alerts#callers-are-not-told-apart) | `sum by (namespace, job, scope) (rate(tower_quota_unattributed_total[5m])) > 0` | requests without a key share a quota |
 //! | [tiers are not known](crate::docs::alerts#tiers-are-not-known) | `sum by (namespace, job, scope) (rate(tower_quota_unknown_tier_total[5m])) > 0` | callers are counted in the first tier |
 //! | [tiers are not looked up](crate::docs::alerts#tiers-are-not-looked-up) | `sum by (namespace, job, reason) (rate(tower_quota_tier_unresolved_total[5m])) > 0`, for 5 min | paying users may be limited like users of an [unknown](crate::tier::OnUnknownTier) tier, or pass uncounted |
-//! | [limits are switched off](crate::docs::alerts#limits-are-switched-off) | `max by (namespace, job, scope) (tower_quota_limits_off) > 0`, for 15 min | all requests pass uncounted, because limits are switched off |
+//! | [limits are switched off](crate::docs::alerts#limits-are-switched-off) | `max by (namespace, job, scope) (tower_quota_limits_off) > 0`, for 15 min | all requests pass uncounted |
 //! | [switches differ](crate::docs::alerts#switches-differ) | `max by (namespace, job, scope) (tower_quota_limits_off > bool 0) != min by (namespace, job, scope) (tower_quota_limits_off > bool 0)`, for 1 min | some instances apply their limits and some do not |
-//! | [a scope is gone](crate::docs::alerts#a-scope-is-gone) | `count by (namespace, job, scope) (tower_quota_limits_off offset 1d) unless count by (namespace, job, scope) (tower_quota_limits_off)`, for 15 min | no instance reports a scope that existed a day ago: its layer was removed, or nothing is scraped |
+//! | [a scope is gone](crate::docs::alerts#a-scope-is-gone) | `count by (namespace, job, scope) (tower_quota_limits_off offset 1d) unless count by (namespace, job, scope) (tower_quota_limits_off)`, for 15 min | no instance reports a scope that existed a day ago |
 //! | [many rejections](crate::docs::alerts#many-rejections) | `sum by (namespace, job, scope, policy) (rate(tower_quota_decisions_total{outcome="rejected"}[15m])) / on (namespace, job, scope) group_left sum by (namespace, job, scope) (rate(tower_quota_decisions_total[15m])) > 0.1` | an attack, a misbehaving client, or a limit that is too low |
 //! | [requests that never pass](crate::docs::alerts#requests-that-never-pass) | `sum by (namespace, job, scope) (rate(tower_quota_never_fits_total[5m])) > 0` | the cost exceeds the capacity, so retrying does not help |
 //! | [uploads are not counted](crate::docs::alerts#uploads-are-not-counted) | `sum by (namespace, job, scope) (rate(tower_quota_uncounted_content_total[5m])) > 0` | content of unknown length passes uncounted |
 //! | [requests wait for long](crate::docs::alerts#requests-wait-for-long) | `histogram_quantile(0.99, sum by (namespace, job, scope, le) (rate(tower_quota_queue_wait_seconds_bucket[5m]))) > 1`, for 5 min | a leaky bucket is close to its maximum queue length |
 //! | [slots are not given back](crate::docs::alerts#slots-are-not-given-back) | `min_over_time(tower_quota_slots_held[1d]) > 0 and tower_quota_slots_held offset 1d` | a response body or a [`Permit`](crate::Permit) is never dropped; only use this alert for services that are sometimes idle |
-//! | [the memory store is full](crate::docs::alerts#the-memory-store-is-full) | `sum by (namespace, job) (rate(tower_quota_evictions_total[5m])) > 0` | evicted callers, the least active first, have their full quota again: a flood of new keys, or a capacity that is too low |
-//! | [estimates are too low](crate::docs::alerts#estimates-are-too-low) | `sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="used"}[1h])) > sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="expected"}[1h]))` | requests use more units than were charged up front, so callers overdraw their policies and are rejected for longer afterwards |
+//! | [the memory store is full](crate::docs::alerts#the-memory-store-is-full) | `sum by (namespace, job) (rate(tower_quota_evictions_total[5m])) > 0` | evicted callers have their full quota again |
+//! | [estimates are too low](crate::docs::alerts#estimates-are-too-low) | `sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="used"}[1h])) > sum by (namespace, job, scope, unit) (rate(tower_quota_units_total{amount="expected"}[1h]))` | requests use more units than were charged up front |
 //! | [charges go astray](crate::docs::alerts#charges-go-astray) | `sum by (namespace, job) (rate(tower_quota_unsettled_total[5m])) > 0`, for 5 min | refunds and late charges are lost, and slots are only released when their lease expires |
 //!
 //! # Events
@@ -116,8 +115,7 @@
 //!
 //! A warning about the configuration has the fields `mistake`, with the name of the misconfiguration, and `help`, with
 //! the address of its section in [`docs::mistakes`](crate::docs::mistakes). Some misconfigurations can only be detected
-//! in requests. A layer checks its first 1,000 requests for them, and 1,000 more after each hour. All other requests only
-//! load a number.
+//! in requests. A layer checks its first 1,000 requests for them, and 1,000 more after each hour.
 //!
 //! If requests stay undecided for 10 s or more while the circuit is closed, a `WARN` event reports the number of
 //! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store in that

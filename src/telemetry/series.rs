@@ -7,8 +7,7 @@ use super::facade::{Counter, METRICS};
 /// The tier, the policy and the outcome.
 type Names<'a> = [&'a str; 3];
 
-/// A hash table of counters by labels. Counters are created on first use and kept. A lookup needs neither a lock nor an
-/// allocation.
+/// Counters are created on first use and kept. A lookup needs neither a lock nor an allocation.
 ///
 /// The table has a fixed size, because new rules can add names at run time. If the table has no free entry for a
 /// combination of names, its decisions are counted under the tier and policy [`OTHER`](Self::OTHER).
@@ -30,7 +29,6 @@ impl Series {
     const PROBES: usize = 16;
     const OTHER: &str = "(other)";
 
-    /// Increments the counter of these names, which `new` creates if needed.
     pub(super) fn increment(&self, names: Names<'_>, new: impl Fn(Names<'_>) -> Counter) {
         self.add(names, 1, new);
     }

@@ -27,7 +27,6 @@ pub(crate) struct StoreTelemetry {
     meters: StoreMeters,
 }
 
-/// Counts undecided requests while the circuit is closed.
 #[derive(Debug, Default)]
 struct Leak {
     since: Timestamp,
@@ -73,8 +72,7 @@ impl StoreTelemetry {
         }
     }
 
-    /// The store completed immediately. The time is recorded as 0, because reading the clock takes as long as the call
-    /// itself.
+    /// The time is recorded as 0, because reading the clock takes as long as the call itself.
     pub(crate) fn answered_at_once(&self) {
         self.meters.answered(&self.scope, Duration::ZERO);
     }
@@ -83,7 +81,6 @@ impl StoreTelemetry {
         self.meters.answered(&self.scope, asked.elapsed(clock));
     }
 
-    /// A request was rejected from the cache.
     pub(crate) fn remembered(&self) {
         self.meters.remembered(&self.scope);
     }
@@ -162,7 +159,6 @@ impl StoreTelemetry {
         self.meters.slots_held(&self.scope)
     }
 
-    /// Records the estimated and actual custom units of a completed request.
     pub(crate) fn units(&self, unit: &str, expected: u64, used: u64) {
         self.meters.units(&self.scope, unit, expected, used);
     }

@@ -45,7 +45,6 @@ impl Watch {
     /// instead of through a proxy.
     const PAUSE: Duration = Duration::from_secs(3_600);
 
-    /// The end of the pause is computed from the time of the next decision.
     const PAUSED: u64 = 1;
 
     /// A missing part of a key is reported if at least this number of requests needed it.
@@ -80,7 +79,7 @@ impl Watch {
         self.resumes_at.store(next, Ordering::Relaxed);
     }
 
-    /// Counts a request. Returns findings for the last request before a pause only.
+    /// Returns findings for the last request before a pause only.
     pub(super) fn next(&self) -> Shown {
         let mut seen = self.seen.lock();
         seen.requests = seen.requests.wrapping_add(1);

@@ -63,8 +63,6 @@ impl TierLayer {
     /// - a [`ResolvedTier`], which can also contain the caller's [individual quotas](ResolvedTier::with_quotas);
     /// - `None` if the user has no tier;
     /// - an error, which is logged, so it should not contain users' names.
-    ///
-    /// [`TierLayer`] and [`TierLayerBuilder`] have complete examples.
     pub fn by_extension<U, R, A, N, E>(resolver: R) -> TierLayerBuilder
     where
         U: ToPartitionKey + Clone + Send + Sync + 'static,
@@ -165,9 +163,8 @@ impl TierLayerBuilder {
 
     /// Sets the handling of requests whose tier is unknown: the wait for the lookup, and the tier after it.
     ///
-    /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). Without a wait, after
-    /// each start of an instance, paying users who begin with a burst are treated as unknown users and rejected. The
-    /// lookup continues after the wait, and later requests use its result.
+    /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). The lookup continues
+    /// after the wait, and later requests use its result.
     pub fn on_unknown_tier(mut self, on_unknown_tier: OnUnknownTier) -> Self {
         self.settings.on_unknown_tier = on_unknown_tier;
         self
@@ -186,8 +183,7 @@ impl TierLayerBuilder {
     /// Limits the number of cached users, at least 1. Default: 100,000.
     ///
     /// Above the limit, a new user evicts one of a random sample: preferably a user that has called only once,
-    /// otherwise the user that has been idle for longest. The limit is divided among shards, so evictions can begin
-    /// slightly below it.
+    /// otherwise the user that has been idle for longest. Evictions can begin slightly below the limit.
     pub fn max_users(mut self, users: usize) -> Self {
         self.settings.max_users = users;
         self
@@ -234,7 +230,6 @@ impl TierLayerBuilder {
     /// # Errors
     ///
     /// Returns [`ConfigErrorKind::Tier`](crate::ConfigErrorKind::Tier) for the first setting that is out of its range.
-    /// The message contains the setting, its value and the range.
     pub fn build(self) -> Result<TierLayer, ConfigError> {
         const MILLISECOND: Duration = Duration::from_millis(1);
         const WEEK: Duration = Duration::from_secs(7 * 24 * 3_600);

@@ -74,16 +74,13 @@ use super::{cache::TierCache, source::Source};
 ///
 /// # While a tier is unknown
 ///
-/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the lookup, for at most 1 s. Otherwise, a
-/// paying user who starts with ten concurrent requests would be rejected by the limits of the first tier.
-///
-/// At most 4,096 requests of all users wait, because each of them occupies memory and a ready inner service. Further
-/// requests do not wait: they use the expired tier, if there is one, or are handled as after the wait.
+/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the lookup, for at most 1 s. At most
+/// 4,096 requests of all users wait. Further requests use the expired tier, if there is one, or are handled as after
+/// the wait.
 ///
 /// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the tier set with
-/// [`OnUnknownTier`](super::OnUnknownTier). Requests pass uncounted only if you allow that. A client that sends
-/// invented user IDs gets at most the quota of that tier for each of them, so limit addresses as well if users are not
-/// authenticated.
+/// [`OnUnknownTier`](super::OnUnknownTier). A client that sends invented user IDs gets at most the quota of that tier
+/// for each of them, so limit addresses as well if users are not authenticated.
 ///
 /// # What happens on failure
 ///

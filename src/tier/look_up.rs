@@ -7,7 +7,6 @@ use crate::rules::ResolvedTier;
 /// `None` if the user has no tier.
 pub(super) type Answer = Option<ResolvedTier>;
 pub(super) type SourceAnswer = Result<Answer, String>;
-/// Calls the resolver for one user. Can be called repeatedly.
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
 
 #[derive(Clone, Debug)]
@@ -63,7 +62,7 @@ impl LookUp {
         self.0.borrow().result(limit)
     }
 
-    /// Ends the lookup. `None` means that it has failed.
+    /// `None` means that it has failed.
     pub(super) fn publish(&self, answer: Option<Answer>) {
         self.0.send_replace(answer.map_or(Progress::Failed, Progress::Answered));
     }

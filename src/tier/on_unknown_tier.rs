@@ -63,9 +63,8 @@ impl OnUnknownTier {
     /// The range is 1 ms to 60 s. Change the tier after the wait with [`then_tier`](Self::then_tier) or
     /// [`then_admit_uncounted`](Self::then_admit_uncounted).
     ///
-    /// All requests of a user wait for the same lookup. After one request times out waiting, no other request waits
-    /// for that lookup. A lookup fails after 10 s. At most 4,096 requests wait; further ones are handled as after the
-    /// wait.
+    /// All requests of a user wait for the same lookup. After one request times out waiting, no other request waits for
+    /// that lookup. At most 4,096 requests wait; further ones are handled as after the wait.
     pub const fn wait(at_most: Duration) -> Self {
         Self {
             wait: Some(at_most),

@@ -100,7 +100,6 @@ impl User {
 
 struct Running {
     look_up: LookUp,
-    /// The user was forgotten after the lookup began.
     is_outdated: bool,
 }
 

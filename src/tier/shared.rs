@@ -33,16 +33,13 @@ pub(super) struct Settings {
     pub(super) max_users: usize,
 }
 
-/// Shared by the clones of a cache and the lookups in progress.
 pub(super) struct Shared {
     pub(super) shards: Sharded<Shard>,
     pub(super) scope: Scope,
     pub(super) settings: Settings,
-    /// Limits concurrent lookups.
     pub(super) places: Arc<Semaphore>,
     /// Limits lookups that are queued because of `places`.
     queue: Arc<Semaphore>,
-    /// Limits requests that wait for a lookup.
     waiting: Arc<Semaphore>,
     pub(super) clock: Clock,
     pub(super) log: TierTelemetry,

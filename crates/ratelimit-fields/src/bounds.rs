@@ -1,8 +1,7 @@
 /// The maximum length of a field in bytes: all lines, plus two bytes between adjacent lines.
 ///
 /// A longer field is malformed and cannot be created. The bound allows what [RFC
-/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) requires parsers to support, for example a list of 1,024
-/// items with short names, or a byte sequence of 16,384 octets (21,850 bytes in a field) with 256 parameters.
+/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) requires parsers to support.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, MAX_LENGTH, draft11::RateLimit};

@@ -1,9 +1,8 @@
 //! The dialect of draft-ietf-httpapi-ratelimit-headers-06, in the syntax of RFC 8941.
 //!
 //! Three fields with one number each report the limit closest to exhaustion. A list reports the policies, which are
-//! distinguished only by their quotas. The dialect has no names, units or partition keys. Use it for clients of older
-//! drafts. `RateLimit-Limit`, `-Remaining` and `-Reset` can be combined with a `RateLimit` field of draft-11. In that
-//! case, `RateLimit-Policy` must have the form of draft-11, because both dialects use that name.
+//! distinguished only by their quotas. The dialect has no names, units or partition keys. The three fields can be
+//! combined with a `RateLimit` field of draft-11; `RateLimit-Policy` must then have the form of draft-11.
 //!
 //! ```
 //! use http::HeaderMap;

@@ -4,9 +4,9 @@ use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 
 /// The error of a field that cannot be parsed, or of a value that cannot be serialized.
 ///
-/// After a parse error, ignore the entire field, as if all its lines were absent. The other fields of the response
-/// remain valid. The message names the field, the item (counted from 1) and the parameter. Received text is never
-/// included, so the message is safe to log. Match on [`kind`](Self::kind) instead of the message.
+/// After a parse error, ignore the entire field. The message names the field, the item (counted from 1) and the
+/// parameter. Received text is never included, so the message is safe to log. Match on [`kind`](Self::kind) instead of
+/// the message.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, draft11::RateLimit};

@@ -14,9 +14,9 @@ const NO_FIELD: &str = "extension parameter";
 
 /// The value of an extension parameter: a bare item of a structured field.
 ///
-/// Extension parameters are comments, which parsers ignore. Use them if you know the server, or to send your clients
-/// information that the draft does not cover. Integers, strings, tokens, bytes and booleans have accessors. Decimals,
-/// dates and display strings are preserved when serialized. `Display` formats a value as in the field.
+/// Extension parameters are comments, which parsers ignore. Integers, strings, tokens, bytes and booleans have
+/// accessors. Decimals, dates and display strings are preserved when serialized. `Display` formats a value as in the
+/// field.
 ///
 /// ```
 /// use ratelimit_fields::{ExtensionValue, draft11::RateLimitPolicy};

@@ -66,9 +66,8 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 
 /// The limits in a response of any server, in any dialect, as parsed by a client.
 ///
-/// Hints are not guarantees: a request may be rejected although units remain, and the next response may have no fields
-/// at all. A server can send any number, so bound all values. [`retry_after`](Self::retry_after) takes precedence over
-/// the limits.
+/// Hints are not guarantees: a request may be rejected although units remain. A server can send any number, so bound
+/// all values. [`retry_after`](Self::retry_after) takes precedence over the limits.
 ///
 /// Malformed fields are ignored as a whole; [`ignored`](Self::ignored) returns the errors. The `RateLimit` fields of a
 /// response with a positive `Age` are ignored as well, because a cache received them earlier, for another client.
@@ -102,9 +101,8 @@ fn begins_with_a_key(line: &[u8]) -> bool {
 /// # Ok::<_, http::header::InvalidHeaderValue>(())
 /// ```
 ///
-/// A response can use two dialects, for example if a gateway adds its limit to the limit of the service behind it. In
-/// this case, both limits apply, and [`limits`](Self::limits) contains both. `X-RateLimit-*` fields are not parsed,
-/// because their meaning differs between servers; `tower-ratelimit-client` has profiles for them.
+/// If a response uses two dialects, both limits apply, and [`limits`](Self::limits) contains both. `X-RateLimit-*`
+/// fields are not parsed; `tower-ratelimit-client` has profiles for them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
     limits: Vec<LimitHint>,

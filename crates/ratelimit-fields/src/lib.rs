@@ -56,10 +56,9 @@
 //!
 //! # Limitations
 //!
-//! This crate neither waits nor decides what to do. Clients must bound all values themselves: a server can send any
-//! number, and neither the remaining units nor the effective window is guaranteed. Pass only header sections to the
-//! functions, because these fields must not appear in trailers. The functions check that values can be serialized, not
-//! that they are meaningful.
+//! A server can send any number, so clients must bound all values. Pass only header sections to the functions, because
+//! these fields must not appear in trailers. The functions check that values can be serialized, not that they are
+//! meaningful.
 //!
 //! # Privacy
 //!

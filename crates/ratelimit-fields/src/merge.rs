@@ -112,8 +112,8 @@ impl LayerFields {
 
 /// Merges the fields of an intermediary into those of the service behind it.
 ///
-/// Use this in a gateway or proxy, or in any service that limits requests to another rate-limited service. No field of
-/// the inner service is removed or becomes more permissive. Dates are compared with `now`.
+/// Use this in a gateway or proxy. No field of the inner service is removed or becomes more permissive. Dates are
+/// compared with `now`.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -152,9 +152,8 @@ impl LayerFields {
 /// - A dictionary of [draft-07](super::draft07) is converted into an item named `upstream`, because a field cannot mix
 ///   dialects. Its quota and policies are converted into items of `RateLimit-Policy`. A dictionary without remaining
 ///   units cannot be expressed in draft-11, and is not changed.
-/// - Any other field that is malformed, or in a dialect other than draft-11, is not changed: clients ignore the whole
-///   field, and would ignore added items. A list that would exceed [`MAX_LENGTH`](super::MAX_LENGTH) or
-///   [`MAX_ITEMS`](super::MAX_ITEMS) is not changed either.
+/// - Any other field that is malformed, or in a dialect other than draft-11, is not changed. A list that would exceed
+///   [`MAX_LENGTH`](super::MAX_LENGTH) or [`MAX_ITEMS`](super::MAX_ITEMS) is not changed either.
 /// - `Retry-After` is replaced only if the intermediary's wait is longer.
 pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
     let lists = OwnLists {

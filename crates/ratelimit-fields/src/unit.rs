@@ -4,9 +4,8 @@ use sfv::{String as Text, StringRef};
 
 /// A quota unit: the unit that a quota counts.
 ///
-/// The default is `requests`. A unit outside the draft's registry is not an error, because the registry can grow: it is
-/// parsed as [`Other`](Self::Other). Except for [`tokens`](Self::tokens), such units can only be parsed, not created,
-/// because clients would not know them.
+/// The default is `requests`. A unit outside the draft's registry is parsed as [`Other`](Self::Other). Except for
+/// [`tokens`](Self::tokens), such units can only be parsed, not created.
 ///
 /// ```
 /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};

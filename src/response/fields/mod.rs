@@ -91,9 +91,8 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Settings change the fields, not the enforcement, and never overstate the quota: remaining units are only lowered,
-/// and waits only lengthened. Fields of an inner service are merged as described in
-/// [`merge_into`](crate::fields::merge_into).
+/// Settings never overstate the quota: remaining units are only lowered, and waits only lengthened. Fields of an inner
+/// service are merged as described in [`merge_into`](crate::fields::merge_into).
 ///
 /// | requirement | use |
 /// |---|---|
@@ -245,12 +244,9 @@ impl ResponseFields {
 
     /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     ///
-    /// No specification defines these fields. This layer sends the quota of the policy with the fewest remaining
-    /// requests, the number of these requests, and the time until more are available. Only policies that count requests
-    /// are included.
-    ///
-    /// If an inner service has sent any of these fields, the layer changes none of them, because their meaning is
-    /// unknown.
+    /// No specification defines these fields. They describe the policy with the fewest remaining requests. Only
+    /// policies that count requests are included. If an inner service has sent any of these fields, the layer changes
+    /// none of them.
     pub const fn legacy(reset: LegacyReset) -> Self {
         Self::new(Form::Legacy(reset))
     }
@@ -262,8 +258,7 @@ impl ResponseFields {
 
     /// Adds `RateLimit-Limit`, `-Remaining` and `-Reset` of draft-06 to the fields of draft-11.
     ///
-    /// Use this to support clients of both drafts. Both drafts define `RateLimit-Policy`; this field has the form of
-    /// draft-11. `build()` rejects this setting with other dialects.
+    /// `RateLimit-Policy` has the form of draft-11. `build()` rejects this setting with other dialects.
     pub const fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = true;
         self
@@ -377,10 +372,8 @@ impl ResponseFields {
 
     /// Removes the fields of an inner service instead of merging them.
     ///
-    /// Use this only for a gateway that is part of the service, because clients no longer see the limits of the inner
-    /// service. The fields are removed even if this layer adds none, because of [`emit_when`](Self::emit_when),
-    /// [`none`](Self::none) or a missing decision. The `Retry-After` of the inner service is kept. Default: fields are
-    /// merged.
+    /// Clients no longer see the limits of the inner service. Its fields are removed even if this layer adds none, but
+    /// its `Retry-After` is kept. Default: fields are merged.
     pub const fn overwrite_upstream(mut self) -> Self {
         self.overwrite_upstream = true;
         self

@@ -12,7 +12,7 @@ use crate::{
     sync::random,
 };
 
-/// What the fields of a response tell about a decision.
+/// What the fields of a response report.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(super) limits: SmallVec<[LimitNumbers; 4]>,
@@ -29,7 +29,6 @@ impl Told {
     }
 }
 
-/// The numbers of a policy that is not hidden.
 type Shown<'a> = (&'a QuotaPolicy, LimitNumbers);
 
 impl ResponseFields {

@@ -17,8 +17,8 @@ use crate::{
 
 /// A rejected request, for custom responses.
 ///
-/// Passed to the closure of [`RateLimitLayerBuilder::respond_with`](crate::RateLimitLayerBuilder::respond_with).
-/// Provides the reason for the rejection and the default response. The closure cannot admit the request.
+/// The closure of [`respond_with`](crate::RateLimitLayerBuilder::respond_with) receives it. The closure cannot admit
+/// the request.
 ///
 /// ```
 /// use http::Response;
@@ -166,8 +166,7 @@ impl<'a> Rejection<'a> {
 
     /// Returns [`retry_after`](Self::retry_after) in whole seconds: the number that the layer writes in `Retry-After`.
     ///
-    /// Rounded up, and at least 1. Use it in a body: clients that wait for [`Duration::as_secs`], which rounds down,
-    /// retry too early.
+    /// Rounded up, and at least 1. Use it in a body instead of [`Duration::as_secs`], which rounds down.
     pub fn retry_after_secs(&self) -> Option<u64> {
         self.wait.map(retry_seconds)
     }
@@ -192,8 +191,8 @@ impl<'a> Rejection<'a> {
 
     /// Creates the default response: problem details (RFC 9457), or a [gRPC status](#grpc).
     ///
-    /// The response can be modified. The layer then adds `RateLimit`, `RateLimit-Policy` and `Retry-After`, but keeps a
-    /// later `Retry-After`.
+    /// The response can be modified. For the fields that the layer then adds, see
+    /// [`respond_with`](crate::RateLimitLayerBuilder::respond_with).
     ///
     /// ```
     /// use http::HeaderValue;
@@ -241,15 +240,10 @@ impl<'a> Rejection<'a> {
     /// If a policy is closed, or if the cost of the request exceeds the capacity of a policy, the content also has a
     /// `detail`, and the response has no `Retry-After`.
     ///
-    /// If caches may store the response by default because of its status, such as 200, 404 or 410 ([RFC 9110, section
-    /// 15.1](https://www.rfc-editor.org/rfc/rfc9110#section-15.1)), the layer adds `Cache-Control: no-store`, unless
-    /// the response has a `Cache-Control`.
-    ///
     /// # gRPC
     ///
-    /// A [gRPC](Self::is_grpc) request gets a trailers-only response with HTTP status 200, the content type of the
-    /// request, a `grpc-message` and a `grpc-status`. Clients read the fields that the layer adds from the metadata of
-    /// the status.
+    /// A [gRPC](Self::is_grpc) request gets a trailers-only response with HTTP status 200, a `grpc-message` and a
+    /// `grpc-status`. The fields of the layer are in the metadata of the status.
     ///
     /// | status | reason |
     /// |---|---|
@@ -268,8 +262,7 @@ impl<'a> Rejection<'a> {
     /// | `-1`: no retry | has a wait of at least the caller's `grpc-timeout`, or above 2<sup>31</sup> − 1 ms (24.8 days) |
     /// | absent: the backoff of the client applies | has no wait and is not final: a missing key, a blocked client, abnormal usage without a wait |
     ///
-    /// A client that slept beyond its timeout would report `DEADLINE_EXCEEDED` instead of the status. A malformed
-    /// `grpc-timeout` is ignored. If a custom response changes the wait, change this field, too.
+    /// A malformed `grpc-timeout` is ignored. If a custom response changes the wait, change this field, too.
     ///
     /// With the feature `tonic`, `grpc-status-details-bin` contains a `RetryInfo` with the exact wait, if there is one,
     /// and a `QuotaFailure` with a violation for each violated policy that is not [hidden](crate::QuotaPolicy::hidden):

@@ -202,8 +202,7 @@ impl Prepared {
 
     /// Reports the policies of `other` instead.
     ///
-    /// Use this if `RateLimit-Policy` should show other policies than those that the limits belong to, for example the
-    /// usual quotas while the quotas are reduced.
+    /// For example, report the usual quotas while the quotas are reduced.
     #[must_use]
     pub fn with_policies_of(self, other: &Self) -> Self {
         Self {
@@ -220,8 +219,7 @@ impl Prepared {
 
     /// Returns a copy whose header values have separate reference counts.
     ///
-    /// Cloning a header value increments a counter shared by all clones. Use one copy per thread to avoid contention
-    /// between threads that write responses concurrently.
+    /// Use one copy per thread to avoid contention on the reference counts.
     #[must_use]
     pub fn with_own_count(&self) -> Self {
         Self {
