@@ -12,8 +12,8 @@ use http_body_util::BodyExt;
 use proptest::{prelude::*, test_runner::RngSeed};
 use tower::{Layer, Service};
 use tower_quota::{
-    ActualCost, Algorithm, Capacity, Decision, Exemption, Limiter, Measurement, MemoryStore, Plan, QuotaPolicy,
-    RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture, WeakPermit, WithPermit,
+    ActualCost, Algorithm, CallerQuotas, Capacity, Decision, Exemption, Limiter, Measurement, MemoryStore, Plan,
+    QuotaPolicy, RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture, WeakPermit, WithPermit,
     clock::{Clock, Timestamp},
     key,
 };
@@ -38,7 +38,7 @@ fn config() -> ProptestConfig {
 }
 
 /// Forwards all calls but `as_memory`.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Hidden(MemoryStore);
 
 impl Store for Hidden {
@@ -75,6 +75,8 @@ enum Kind {
     Initial,
     Window,
     Queue,
+    Closed,
+    Individual,
 }
 
 impl Bucket {
@@ -90,6 +92,8 @@ impl Bucket {
             Kind::Initial => burst().with_initial_units(self.burst / 2),
             Kind::Window => policy.with_algorithm(Algorithm::FixedWindow),
             Kind::Queue => policy.with_algorithm(Algorithm::LeakyBucketMeter),
+            Kind::Closed => QuotaPolicy::new(self.name, 0, Duration::from_secs(self.seconds)),
+            Kind::Individual => policy.with_caller_quotas(1..=1_000),
         }
     }
 }
@@ -97,9 +101,10 @@ impl Bucket {
 fn buckets(is_plain: bool) -> impl Strategy<Value = Vec<Bucket>> {
     let kind = prop_oneof![
         12 => Just(Kind::Plain),
+        2 => Just(Kind::Individual),
         1 => prop_oneof![
             Just(Kind::Shadow), Just(Kind::Hidden), Just(Kind::Keyed), Just(Kind::Lockout), Just(Kind::Initial),
-            Just(Kind::Window), Just(Kind::Queue),
+            Just(Kind::Window), Just(Kind::Queue), Just(Kind::Closed),
         ],
     ];
     let bucket = (1..12_u64, prop::sample::select(vec![1, 2, 7, 60]), 1..20_u64, kind);
@@ -150,12 +155,15 @@ struct Sent {
     status: u16,
     actual: Option<u64>,
     inner: usize,
+    /// The individual quota of the caller for policy `a`.
+    quota: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
 enum Step {
     Send(Sent),
     Check(u8, u64),
+    CheckOther(u8, u64),
     Peek(u8),
     Reset(u8),
     Advance(u64),
@@ -170,11 +178,12 @@ fn sent() -> impl Strategy<Value = Sent> {
     let status = prop_oneof![8 => Just(200), 1 => Just(302), 1 => Just(304), 1 => Just(500)];
     let percent = prop_oneof![12 => Just(100), 1 => 0..100_u8];
     let (cost, inner) = (
-        prop_oneof![6 => Just(1), 2 => 0..25_u64],
+        prop_oneof![24 => Just(1), 8 => 0..25_u64, 1 => prop::sample::select(vec![(1 << 53) - 1, 1 << 53, u64::MAX])],
         prop_oneof![6 => Just(0), 1 => 1..5_usize],
     );
-    (0..4_u8, cost, percent, seldom(), status, seldom(), inner).prop_map(
-        |(user, cost, percent, permit, status, actual, inner)| Sent {
+    let quota = prop::option::weighted(0.2, 0..40_u64);
+    (0..4_u8, cost, percent, seldom(), status, seldom(), inner, quota).prop_map(
+        |(user, cost, percent, permit, status, actual, inner, quota)| Sent {
             user,
             cost,
             percent,
@@ -182,6 +191,7 @@ fn sent() -> impl Strategy<Value = Sent> {
             status,
             actual,
             inner,
+            quota,
         },
     )
 }
@@ -190,9 +200,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         24 => sent().prop_map(Step::Send),
         4 => (0..3_u8, 0..4_u64).prop_map(|(user, cost)| Step::Check(user, cost)),
+        2 => (0..3_u8, 0..4_u64).prop_map(|(user, cost)| Step::CheckOther(user, cost)),
         1 => (0..3_u8).prop_map(Step::Peek),
         1 => (0..3_u8).prop_map(Step::Reset),
         8 => (0..3_000_000_u64).prop_map(Step::Advance),
+        1 => prop_oneof![0..200_000_000_u64, Just(400_000_000_000_000)].prop_map(Step::Advance),
         1 => (0..12_000_000_u64).prop_map(Step::ClockBack),
         1 => (0..2_usize).prop_map(Step::Replace),
         1 => (0..100_u8).prop_map(Step::RollOut),
@@ -233,9 +245,10 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
-/// A limiter and a layer on its store.
+/// A limiter and a layer on its store, and a limiter with other policies of the same names there.
 struct Side {
     limiter: Limiter,
+    other: Limiter,
     layer: RateLimitLayer,
 }
 
@@ -252,15 +265,21 @@ impl Sent {
             headers.insert("x-permit", permit.into());
             request.extensions_mut().insert(WithPermit);
         }
+        if let Some(quota) = self.quota {
+            request.extensions_mut().insert(CallerQuotas::new().quota("a", quota));
+        }
         request
     }
 }
 
 impl Side {
     /// `None` if the settings are not valid.
-    fn new(setting: &Setting, store: impl Store, clock: &Clock) -> Option<Self> {
-        let limiter = Limiter::builder(store).scope("memory").clock(clock.clone());
-        let limiter = limiter.rules(rules(&setting.rules[0])).build().ok()?;
+    fn new(setting: &Setting, store: impl Store + Clone, clock: &Clock) -> Option<Self> {
+        let limiter = |number: usize| {
+            let limiter = Limiter::builder(store.clone()).scope("memory").clock(clock.clone());
+            limiter.rules(rules(&setting.rules[number])).build().ok()
+        };
+        let (limiter, other) = (limiter(0)?, limiter(1)?);
         let cost = |request: &http::request::Parts| number(&request.headers, "x-cost").unwrap_or(0);
         let mut layer = RateLimitLayer::with_limiter(limiter.clone())
             .key(key::header("x-user"))
@@ -282,7 +301,7 @@ impl Side {
             layer = layer.actual_cost(|response| number(&response.headers, "x-actual"));
         }
         let layer = layer.build().ok()?;
-        Some(Self { limiter, layer })
+        Some(Self { limiter, other, layer })
     }
 
     /// Everything that the client and programs see of a request.
@@ -329,12 +348,17 @@ impl Side {
     }
 
     fn take(&self, step: &Step, setting: &Setting) -> String {
-        let caller = |user: &u8| self.limiter.caller(&key::header("x-user").key_of(user.to_string()));
+        let caller_of = |limiter: &Limiter, user: &u8| limiter.caller(&key::header("x-user").key_of(user.to_string()));
+        let caller = |user: &u8| caller_of(&self.limiter, user);
         match step {
             Step::Send(sent) => self.send(sent),
             Step::Check(user, cost) => {
                 let decision = caller(user).cost(*cost).check().now_or_never().unwrap();
                 format!("{decision:?} {:?} {:?}", decision.decided_at(), decision.granted())
+            }
+            Step::CheckOther(user, cost) => {
+                let decision = caller_of(&self.other, user).cost(*cost).check().now_or_never().unwrap();
+                format!("{decision:?}")
             }
             Step::Peek(user) => format!("{:?}", caller(user).peek().now_or_never().unwrap()),
             Step::Reset(user) => format!("{:?}", caller(user).reset().now_or_never().unwrap()),
@@ -424,7 +448,7 @@ proptest! {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let setting = Setting {
-            rules: [buckets.clone(), vec![]],
+            rules: [buckets.clone(), buckets.clone()],
             fields: 0,
             is_told_to_service: false,
             is_told_to_client: false,
@@ -438,7 +462,7 @@ proptest! {
             users.iter_mut().flatten().for_each(|model| model.advance(micros));
             let models = &mut users[usize::from(user)];
             let fits = models.iter().all(|model| model.free() >= u128::from(cost) * model.unit());
-            let sent = Sent { user, cost, percent: 100, permit: None, status: 200, actual: None, inner: 0 };
+            let sent = Sent { user, cost, percent: 100, permit: None, status: 200, actual: None, inner: 0, quota: None };
             let seen = side.send(&sent);
             if !fits {
                 prop_assert!(seen.starts_with("429"), "{}", seen);
