@@ -129,8 +129,9 @@ impl Exemption {
 
     /// Exempts clients in these networks, such as `"192.0.2.0/24"`, or with these addresses.
     ///
-    /// Networks match as in an [`AccessList`](crate::AccessList::new): behind a proxy, `client_ip` must [trust the
-    /// proxy](ClientIp::trusted_proxies), and an unknown address matches no network.
+    /// Networks match as in an [`AccessList`](crate::AccessList::new): an unknown address matches no network. Behind a
+    /// proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the proxy's
+    /// address, so exempting the proxy's network would exempt all clients.
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects networks that cannot be parsed.
     pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut read = Networks::default();

@@ -274,9 +274,10 @@ impl QuotaPolicy {
     /// policies with the same key can cause. A [peek](crate::Store::peek) shows the initial units, but does not start
     /// the refill. A refund does not raise them.
     ///
-    /// Stored units take precedence over this setting. Caller quotas do not change the initial units, but cap them at
-    /// the caller's burst capacity. Reduced capacity changes them in proportion. In Redis, such a policy takes 16 or 32
-    /// bytes more per caller, and about twice the time of other token buckets.
+    /// Stored units take precedence over this setting, so instances with different values can share a store. When the
+    /// setting is introduced, callers whose buckets are full are new. Caller quotas do not change the initial units, but
+    /// cap them at the caller's burst capacity. Reduced capacity changes them in proportion. In Redis, such a policy
+    /// takes 16 or 32 bytes more per caller, and about twice the time of other token buckets.
     #[must_use]
     pub const fn with_initial_units(mut self, units: u64) -> Self {
         self.initial_units = Some(units);
@@ -285,8 +286,9 @@ impl QuotaPolicy {
 
     /// Allows individual quotas in the range `quotas`, such as contractual ones.
     ///
-    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas. A quota outside the range is replaced by the nearest
-    /// bound. Default: all callers of a tier have the same quota.
+    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas, either in the request's extensions or in the result of
+    /// the tier source. A quota outside the range is replaced by the nearest bound. A lower bound of 0 allows closing
+    /// the policy for a caller. Default: all callers of a tier have the same quota.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
     /// not a valid quota of the policy.
@@ -303,7 +305,8 @@ impl QuotaPolicy {
     ///
     /// Use this to notify or bill a customer before rejecting its requests: the quota is a soft limit below a hard
     /// *ceiling*. For a request above the quota, the `RateLimit` field shows `r=0` and the time until a unit of the
-    /// quota is available, and [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units.
+    /// quota is available, [`Allowance::over_quota`](crate::Allowance::over_quota) returns the excess units, the metric
+    /// `tower_quota_over_quota_total` increments, and a sampled event of level `INFO` names the policy.
     ///
     /// Range: 1 to 10,000, with a ceiling of at most 999,999,999,999,999. Default: no overage. `build()` rejects an
     /// overage for token and leaky buckets, for shadows, and together with prefetching or a lockout.
@@ -521,7 +524,9 @@ impl QuotaPolicy {
     ///
     /// A named key never shares counts with the main key or with a key of another name, even if their values are equal.
     /// [`reset`](crate::Caller::reset) and [`refund`](crate::Caller::refund) of one do not affect the other. Layers and
-    /// limiters with the same scope and store share the counts of keys with the same name.
+    /// limiters with the same scope and store share the counts of keys with the same name: to share the counts of
+    /// addresses between two layers, make the address a named key in both. A layer that limits only by address also
+    /// needs a main key, which its policies do not use.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -608,7 +613,8 @@ impl QuotaPolicy {
 
     /// Returns the maximum number of units that can be used at once.
     ///
-    /// For a leaky bucket, the capacity is 1 as a meter and `max_waiting` + 1 as a queue. A closed policy returns 0.
+    /// Default: the quota, and for a strict token bucket half the quota, rounded up. For a leaky bucket, the capacity is
+    /// 1 as a meter and `max_waiting` + 1 as a queue. A closed policy returns 0.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
             _ if self.is_closed() => 0,

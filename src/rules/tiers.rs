@@ -101,7 +101,8 @@ impl Tiers {
     ///
     /// A [`TierLayer`](crate::tier::TierLayer) outside this layer inserts it, for example after a database lookup. A
     /// request without a `ResolvedTier` counts in the first tier, unless
-    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets another tier.
+    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets another tier. If a request has not
+    /// passed a `TierLayer`, a `tracing` event reports this once.
     pub fn resolved() -> Self {
         let mut tiers = Self::from_fn(|request| request.extensions.get().map(ResolvedTier::as_str));
         tiers.source.is_resolved = true;
