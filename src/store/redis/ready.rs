@@ -181,6 +181,7 @@ impl Engine {
 
     /// Each decision must include the charges of the previous ones, on all connections. Returns the shortest duration.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
+        self.server.topology.opened(DECISIONS as usize).await;
         let mut fastest = Duration::MAX;
         let mut made = MadeDecisions {
             store: self,

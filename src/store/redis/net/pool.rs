@@ -106,6 +106,23 @@ impl Pool {
         }
     }
 
+    /// Waits until this many connections, or all, are open, or an attempt has failed.
+    pub(crate) async fn opened(&self, count: usize) {
+        let (pool, failures) = (self.0.pool(), &self.0.manager.failures);
+        let mut failed = pin!(failures.next.notified());
+        // The pool does not hand out a connection twice.
+        let mut held = Vec::new();
+        while held.len() < count.min(self.0.count as usize) {
+            let mut connection = pin!(pool.get());
+            let next = poll_fn(|cx| match connection.as_mut().poll(cx) {
+                Poll::Ready(result) => Poll::Ready(result.ok()),
+                Poll::Pending => failed.as_mut().poll(cx).map(|()| None),
+            });
+            let Some(next) = next.await else { return };
+            held.push(next);
+        }
+    }
+
     pub(crate) fn follows_primary(&self) -> bool {
         matches!(self.0.manager.endpoint, Endpoint::Primary(_))
     }

@@ -44,6 +44,13 @@ impl Topology {
         }
     }
 
+    /// See [`Pool::opened`]. The nodes of a cluster are tested on any connection.
+    pub(crate) async fn opened(&self, count: usize) {
+        if let Self::Single { pool, .. } = self {
+            pool.opened(count).await;
+        }
+    }
+
     pub(crate) async fn send(&self, call: &Call) -> Result<Reply, StoreError> {
         self.route(call.key(), Lane::Any).await?.send(call).await
     }
