@@ -11,7 +11,7 @@ use tower_quota::clock::Timestamp;
 ///
 /// Several keys per profile are needed only during a rotation. Origins show the key whose period began last, and switch
 /// at the start of a window: **a new key is a new allowance**, which in the middle of a window would be added to that
-/// of the old key. A credential is accepted until the origins get a set without its key.
+/// of the old key. Origins accept a credential as long as their set contains its key.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;

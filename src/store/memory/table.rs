@@ -179,7 +179,7 @@ impl Table {
         }
     }
 
-    /// Returns `None` if the partition's state is not one of these buckets, or from the future.
+    /// Returns `None` if the state of the partition has other policies, or a later time.
     #[inline]
     pub(super) fn charge(
         &mut self,

@@ -6,7 +6,7 @@ use super::{
     report::KeyOf,
 };
 
-/// What is constant about a limit of one policy.
+/// The constant parts of a limit.
 #[derive(Debug)]
 pub(super) struct PreparedLimit {
     pub(super) policy: Box<str>,

@@ -3,12 +3,12 @@ use std::{cmp::Reverse, fmt, time::SystemTime};
 /// The numbers of one limit in a response, in whole units and seconds: see [`Report`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitNumbers {
-    /// The position of the limit's policy among those of [`Prepared::new`](super::Prepared::new). Limits of other
-    /// positions are not reported.
+    /// The index of the policy in the list passed to [`Prepared::new`](super::Prepared::new). A limit with another
+    /// index is not reported.
     pub policy: usize,
     /// The remaining units.
     pub remaining: u64,
-    /// The effective window: the seconds until the quota resets. `None` if the limit has none.
+    /// The effective window in seconds. `None` if the limit has none.
     pub reset: Option<u64>,
     /// Set if the request exceeds the limit, so that `Retry-After` applies to the limit.
     pub is_violated: bool,
