@@ -85,6 +85,7 @@ impl CheckedRules {
         let error = |message: &str| Err(ConfigError::new(ConfigErrorKind::Policies, message));
         let tiers = match (&*rules.policies, &*rules.tiers) {
             ([], []) if config.expects_tiers() => return error("tiers: at least one is required"),
+            ([], []) => return error("policies: at least one is required; add `policy` or `tiers`"),
             (policies, []) => vec![Arc::new(Self::check("", policies, config)?)],
             ([], _) if config.can_tell_tiers() => Self::check_tiers(&rules, config)?,
             ([], _) => return Err(RulesConfig::no_source_of_tiers()),
@@ -168,7 +169,7 @@ impl Rules {
     /// let rules = Rules::new().policy(QuotaPolicy::per_hour("hour", 10).keyed_by("team"));
     /// assert!(rules.validate().is_ok());
     /// let error = Rules::new().validate().unwrap_err();
-    /// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
+    /// assert_eq!(error.to_string(), "policies: at least one is required; add `policy` or `tiers`");
     /// ```
     ///
     /// # Errors

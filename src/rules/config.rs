@@ -60,7 +60,7 @@ impl RulesConfig {
     }
 
     pub(super) fn no_source_of_tiers() -> ConfigError {
-        let message = "tiers: no source of tiers; set `Tiers::from_fn`";
+        let message = "tiers: no source of tiers; build the layer with `tiers`";
         ConfigError::new(ConfigErrorKind::Policies, message)
     }
 

@@ -38,7 +38,7 @@ use crate::error::ConfigError;
 ///
 /// // Invalid rules change nothing.
 /// let error = rules.replace(Rules::new()).unwrap_err();
-/// assert_eq!(error.to_string(), "number of policies 0 is outside 1..=16");
+/// assert_eq!(error.to_string(), "policies: at least one is required; add `policy` or `tiers`");
 /// # assert_eq!(rules.current(), per_hour(5));
 /// # let by_planet = Rules::new().policy(QuotaPolicy::per_hour("hour", 20).keyed_by("planet"));
 /// # assert_eq!(rules.check(&by_planet).unwrap_err().to_string(), r#"policy "hour": unknown key "planet""#);

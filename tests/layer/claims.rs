@@ -268,7 +268,10 @@ async fn a_layer_that_joins_during_an_override_fits_the_rules_that_it_hides() {
     limiter.rules().replace(rules(50)).unwrap();
     let joining = || RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
     let error = joining().build().unwrap_err();
-    assert_eq!(error.to_string(), "tiers: no source of tiers; set `Tiers::from_fn`");
+    assert_eq!(
+        error.to_string(),
+        "tiers: no source of tiers; build the layer with `tiers`"
+    );
     let layer = joining().tiers(Tiers::from_fn(|_| Some("free"))).build().unwrap();
     assert_eq!(shown(&layer).await.as_deref(), Some(r#""hour";q=50;w=3600"#));
     limiter.rules().clear_overrides();

@@ -541,7 +541,7 @@ fn mistakes_in_a_layer_are_found_by_build_and_named() {
         (
             without_policies(),
             Kind::Policies,
-            "number of policies 0 is outside 1..=16",
+            "policies: at least one is required; add `policy` or `tiers`",
         ),
         (
             both(),

@@ -117,14 +117,17 @@ async fn rules_that_are_not_sound_are_rejected_and_the_old_ones_stay() {
             rules([hour(1_000_000_000_000_000)]),
             r#"policy "hour": quota 1000000000000000 is outside 0..=999999999999999"#,
         ),
-        (Rules::new(), "number of policies 0 is outside 1..=16"),
+        (
+            Rules::new(),
+            "policies: at least one is required; add `policy` or `tiers`",
+        ),
         (
             rules([hour(1), hour(2)]),
             r#"policy "hour": duplicate name; names must be unique"#,
         ),
         (
             Rules::new().tier("free", [hour(1)]),
-            "tiers: no source of tiers; set `Tiers::from_fn`",
+            "tiers: no source of tiers; build the layer with `tiers`",
         ),
         (
             rules([hour(1)]).tier("free", [hour(1)]),

@@ -210,7 +210,7 @@ async fn each_layer_of_a_limiter_with_tiers_knows_the_tier_of_a_request() {
             .tier("premium", [per_hour(100)]),
     );
     let error = message(on(&limiter).build());
-    assert_eq!(error, "tiers: no source of tiers; set `Tiers::from_fn`");
+    assert_eq!(error, "tiers: no source of tiers; build the layer with `tiers`");
     let tier = |name: &'static str| Tiers::from_fn(move |_| Some(name));
     let free = on(&limiter).tiers(tier("free")).build().unwrap();
     let premium = on(&limiter).tiers(tier("premium")).build().unwrap();

@@ -282,7 +282,7 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
         |network: &str| document(rules(&[minute(1)])).with_access([AccessEntry::network(network, Access::Block)]);
     let too_large = document(rules(&[minute(1)])).with_roll_out(Rollout::new(1, rules(&[minute(u64::MAX)])));
     for (invalid, expected) in [
-        (document(Rules::new()), "number of policies 0 is outside 1..=16"),
+        (document(Rules::new()), "policies: at least one is required"),
         (
             document(rules(&[minute(1), minute(2)])),
             "policy \"minute\": duplicate name",

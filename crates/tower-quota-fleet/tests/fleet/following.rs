@@ -117,7 +117,7 @@ const WRONG_RULES: &[(&str, &str)] = &[
         r#"{"policies": [{"name": "a", "quota": 1000000000000000, "window_seconds": 1}]}"#,
         r#"policy "a": quota 1000000000000000 is outside 0..=999999999999999"#,
     ),
-    (r#"{"policies": []}"#, "number of policies 0 is outside"),
+    (r#"{"policies": []}"#, "policies: at least one is required"),
     (
         r#"{"tiers": [{"name": "free", "unlimited": true}]}"#,
         "tiers: no source of tiers",
@@ -149,7 +149,7 @@ fn wrong_documents() -> Vec<(String, Reason, &'static str)> {
         (
             of(version(6).with_roll_out(Rollout::new(1, Rules::new()))),
             Reason::Invalid,
-            "roll_out: number of policies 0 is outside",
+            "roll_out: policies: at least one is required",
         ),
         (
             of(version(6).with_access([network])),

@@ -240,7 +240,10 @@ async fn a_change_that_changes_nothing_is_not_published() {
 async fn what_is_not_valid_is_not_published() {
     let alice = publisher("invalid");
     for (rules, message) in [
-        (Rules::new(), "number of policies 0 is outside 1..=16"),
+        (
+            Rules::new(),
+            "policies: at least one is required; add `policy` or `tiers`",
+        ),
         (
             minute(1_000_000_000_000_000),
             "policy \"minute\": quota 1000000000000000 is outside 0..=999999999999999",
