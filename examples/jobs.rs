@@ -13,7 +13,8 @@ use std::{convert::Infallible, env, error::Error, sync::Arc};
 use http::{Request, Response};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
-    Availability, ChargeTime, Decision, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, Refund, Store, key,
+    Availability, ChargeTime, Decision, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, Refund, Store,
+    key,
 };
 
 #[tokio::main]
@@ -26,12 +27,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
 /// The store shared by the API, its workers and the queue.
 fn store() -> Result<Arc<dyn Store>, Box<dyn Error>> {
-    #[cfg(feature = "redis")]
-    if let Ok(url) = env::var("REDIS_URL") {
-        return Ok(Arc::new(tower_quota::RedisStore::new(url)?));
-    }
-    let _ = env::var("REDIS_URL");
-    Ok(Arc::new(MemoryStore::new()))
+    Ok(match env::var("REDIS_URL") {
+        Ok(url) => Arc::new(RedisStore::new(url)?),
+        Err(_) => Arc::new(MemoryStore::new()),
+    })
 }
 
 fn customer() -> key::Header {

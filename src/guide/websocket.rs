@@ -58,4 +58,26 @@
 //! - **At [shutdown](super::operation#shutdown)**, open connections stay charged, and hold their slots until the leases
 //!   expire.
 //!
-//! The example `websocket` has all of these.
+//! The example `websocket` has all of these. This is its handler in Axum, behind a layer with the concurrency limit:
+//!
+//! ```ignore
+//! async fn connect(
+//!     upgrade: WebSocketUpgrade,
+//!     permit: WeakPermit,
+//!     Extension(user): Extension<User>,
+//!     State(messages): State<Limiter>,
+//! ) -> Response {
+//!     // The response with status 101 ends immediately, which would release the slot. Therefore, the permit holds the slot
+//!     // for the duration of the connection. The permit is `None` if the request is uncounted because the store is
+//!     // unavailable.
+//!     let slot = permit.upgrade();
+//!     // All connections of a user share the quota.
+//!     let caller = messages.caller(&user);
+//!     let upgrade = upgrade.max_frame_size(MAX_MESSAGE).max_message_size(MAX_MESSAGE);
+//!     upgrade.on_upgrade(async move |mut socket| {
+//!         converse(&mut socket, &caller).await;
+//!         // Released before the socket closes, so that the client can reconnect as soon as it detects the close.
+//!         drop(slot);
+//!     })
+//! }
+//! ```

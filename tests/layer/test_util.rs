@@ -331,7 +331,7 @@ async fn a_store_on_a_key_value_map_passes_the_suite_with_all_algorithms() {
     check_store(own_store::OwnStore::new).await;
 }
 
-#[path = "../../examples/sqlite.rs"]
+#[path = "../../examples/sqlite/src/main.rs"]
 #[allow(dead_code, reason = "the example is a program")]
 mod sqlite;
 

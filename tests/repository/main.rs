@@ -7,6 +7,7 @@ mod circles;
 mod compiler_messages;
 mod conformance;
 mod documents;
+mod examples;
 mod fuzz_seeds;
 mod mistakes;
 mod results;

@@ -1,6 +1,6 @@
 //! The example `grpc`: its client and its server on a connection. The timers of the client do not wait in real time.
 
-#[path = "../../examples/grpc.rs"]
+#[path = "../../examples/grpc/src/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod example;
 

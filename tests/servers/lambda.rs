@@ -1,6 +1,6 @@
 //! The example `lambda`: events as Lambda gets them, without AWS.
 
-#[path = "../../examples/lambda.rs"]
+#[path = "../../examples/lambda/src/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod example;
 

@@ -2,7 +2,7 @@
 
 #![allow(clippy::disallowed_methods, reason = "a cluster does not follow virtual time")]
 
-#[path = "../../examples/metrics.rs"]
+#[path = "../../examples/metrics/src/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod example;
 

@@ -178,8 +178,13 @@ struct Query {
 
 fn queries_of_the_dashboard() -> Vec<Query> {
     let dashboard: Value = serde_json::from_str(&read("ops/grafana.json")).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let rows = dashboard["panels"].as_array().unwrap();
+    let hidden = rows.iter().filter_map(|row| row["panels"].as_array()).flatten();
+    let targets = rows
+        .iter()
+        .chain(hidden)
+        .filter_map(|panel| panel["targets"].as_array())
+        .flatten();
     targets
         .map(|target| Query {
             expression: hastened(target["expr"].as_str().unwrap())
@@ -522,7 +527,7 @@ async fn every_alert_fires_and_every_query_of_the_dashboard_returns_a_series() {
     let (recorder, page) = recorder();
     let _recorder = set_default_local_recorder(&recorder);
     let redis = RedisServer::start();
-    let programs = ["platform", "examples/metrics"].map(|name| start_program(name, &redis));
+    let programs = ["platform", "example-metrics"].map(|name| start_program(name, &redis));
     let [platform, items] = [0, 1].map(|program| programs[program].1.clone());
     let instances = serve_two_instances(page).await;
     let targets = [&platform, &items, &instances[0], &instances[1]].map(String::clone);

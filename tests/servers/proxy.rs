@@ -1,6 +1,6 @@
 //! The reverse proxy of the examples, end to end: a client, the proxy and an upstream, on separate connections.
 
-#[path = "../../examples/reverse_proxy.rs"]
+#[path = "../../examples/reverse-proxy/src/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod reverse_proxy;
 

@@ -1,6 +1,6 @@
 //! The example `websocket`, as its clients see it.
 
-#[path = "../../examples/websocket.rs"]
+#[path = "../../examples/websocket/src/main.rs"]
 #[allow(dead_code, reason = "its main function is not called here")]
 mod example;
 

@@ -1,7 +1,7 @@
 //! Serves the metrics of the limits to Prometheus.
 //!
 //! ```sh
-//! cargo run -p tower-quota-tests --example metrics --features metrics
+//! cargo run -p example-metrics
 //! ```
 //!
 //! Exceed the limit, then get the metrics:

@@ -1,7 +1,7 @@
 //! gRPC: limits per method and per message of a stream, and a client that retries after the delay of the server.
 //!
 //! ```sh
-//! cargo run -p tower-quota-tests --example grpc --features tonic
+//! cargo run -p example-grpc
 //! ```
 //!
 //! The program runs both the server and the client, and prints the results of the client. The API is the standard

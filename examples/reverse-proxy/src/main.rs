@@ -2,7 +2,7 @@
 //! both.
 //!
 //! ```sh
-//! cargo run -p tower-quota-apps --example reverse_proxy
+//! cargo run -p example-reverse-proxy
 //! ```
 //!
 //! Get a response with the limits of both services, then send requests until the proxy rejects one:

@@ -1,7 +1,7 @@
 //! WebSockets: two concurrent connections and five messages per second for each user.
 //!
 //! ```sh
-//! cargo run -p tower-quota-tests --example websocket --features axum
+//! cargo run -p example-websocket
 //! ```
 //!
 //! The users of this example are `alice` and `bob`. Each line that you type is a message, which the server echoes:

@@ -1,6 +1,6 @@
 //! A store in SQLite: the processes of one machine share the limits through a file.
 //!
-//! `cargo run -p tower-quota-tests --example sqlite -- /tmp/quota.db`, several times within an hour.
+//! `cargo run -p example-sqlite -- /tmp/quota.db`, several times within an hour.
 
 use std::{
     error::Error,

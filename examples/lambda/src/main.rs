@@ -1,7 +1,7 @@
 //! AWS Lambda: limits by client address behind API Gateway, a function URL or a load balancer.
 //!
 //! ```sh
-//! cargo build --release -p tower-quota-tests --example lambda
+//! cargo build --release -p example-lambda
 //! ```
 //!
 //! Deploy the program as `bootstrap` of a function with the runtime `provided.al2023`.
