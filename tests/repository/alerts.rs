@@ -149,11 +149,41 @@ fn each_alert_has_a_test_in_which_it_fires_and_one_in_which_it_is_silent() {
     }
 }
 
-/// The panels of the dashboard that Grafana loads; headings have no targets.
-fn panels() -> Vec<Value> {
+/// The panels and rows of the dashboard that Grafana loads. A row that is collapsed contains its panels.
+fn rows_and_panels() -> Vec<Value> {
     let dashboard: Value = serde_json::from_str(&read("ops/grafana.json")).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    panels.iter().filter(|panel| panel["type"] != "row").cloned().collect()
+    dashboard["panels"].as_array().unwrap().clone()
+}
+
+/// The panels, also those of collapsed rows.
+fn panels() -> Vec<Value> {
+    let inside = |panel: Value| match panel["panels"].as_array() {
+        Some(panels) => panels.clone(),
+        None => vec![panel],
+    };
+    rows_and_panels().into_iter().flat_map(inside).collect()
+}
+
+#[test]
+fn what_only_other_packages_report_is_in_rows_that_are_collapsed() {
+    let of_packages = ["tower_quota_rules_", "tower_quota_tokens_", "tower_quota_credentials_"];
+    for panel in rows_and_panels() {
+        let shown = panel["targets"].to_string();
+        assert!(
+            !of_packages.iter().any(|metric| shown.contains(metric)),
+            "{}",
+            panel["title"]
+        );
+        for hidden in panel["panels"].as_array().into_iter().flatten() {
+            let queries = hidden["targets"].to_string();
+            assert_eq!(panel["collapsed"], true, "{}", panel["title"]);
+            assert!(
+                of_packages.iter().any(|metric| queries.contains(metric)),
+                "{}",
+                hidden["title"]
+            );
+        }
+    }
 }
 
 #[test]
