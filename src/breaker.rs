@@ -15,7 +15,7 @@ use crate::{
 
 static FAILOVERS: AtomicU32 = AtomicU32::new(0);
 
-/// There is another primary, so open circuits admit a probe call at once.
+/// Open circuits then admit a probe call at once.
 #[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "reported by sentinels"))]
 pub(crate) fn failed_over() {
     FAILOVERS.fetch_add(1, Ordering::Relaxed);
@@ -30,21 +30,19 @@ pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
 /// Opens after [`FAILURES`](Self::FAILURES) consecutive failures. The pause before a probe call doubles with each
 /// failed probe.
 ///
-/// A broken connection fails all calls in flight, but counts as one failure, because the next call may reach the store.
-/// Each error response and each missed deadline counts, except for a deadline missed while the store completed another
-/// call: then this process was probably slow.
+/// A broken connection fails all calls in flight, but counts once. A missed deadline does not count if the store
+/// completed another call meanwhile: then this process was probably slow.
 #[derive(Debug, Clone)]
 pub(crate) struct Breaker(Arc<Circuit>);
 
 #[derive(Debug)]
 struct Circuit {
-    /// Every call reads this field, and the others only after a failure.
     is_open: AtomicBool,
     failures: AtomicU32,
-    /// Counts concurrent calls that found the store unreachable once.
+    /// Counts calls in flight that found the store unreachable once.
     losses: AtomicU32,
-    /// During any one call, only the first few successes are counted, so that not every call writes to memory that all
-    /// others read.
+    /// Only the first few successes during a call are counted, so that not every call writes to memory that all others
+    /// read.
     answers: AtomicU32,
     openings: AtomicU32,
     rejected: AtomicU64,
@@ -84,14 +82,11 @@ pub enum CircuitState {
 
 #[derive(Debug, Default)]
 struct Trial {
-    /// `None` while the circuit is closed.
     opened: Option<(Timestamp, StoreError)>,
     at: Timestamp,
     pause: Duration,
     is_running: bool,
-    /// While a probe is running, no other probe starts before this time.
     ends: Timestamp,
-    /// The failovers before the last probe, or before the circuit opened.
     failovers: u32,
 }
 
@@ -111,11 +106,9 @@ pub(crate) struct Known {
 
 impl Breaker {
     const FAILURES: u32 = 5;
-    /// Successes counted during one call.
     const ANSWERS: u32 = 8;
     const FIRST_PAUSE: Duration = Duration::from_millis(100);
     const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-    /// The task of the first probe may have ended.
     const LONGEST_TRIAL: Duration = Duration::from_secs(1);
 
     pub(crate) fn new(clock: Clock, log: Arc<dyn CircuitTelemetry>) -> Self {
@@ -285,7 +278,6 @@ impl Circuit {
         trial.at = self.clock.now().saturating_add(jittered(trial.pause));
     }
 
-    /// A cancelled call is inconclusive, so another probe follows soon.
     // ## Half-open => Open
     fn cancel_trial(&self) {
         let mut trial = self.trial.lock();
@@ -296,7 +288,6 @@ impl Circuit {
     }
 }
 
-/// `false` if another call has incremented the counter since `known` was read.
 fn is_first(count: &AtomicU32, known: u32) -> bool {
     let next = known.wrapping_add(1);
     count
@@ -304,7 +295,6 @@ fn is_first(count: &AtomicU32, known: u32) -> bool {
         .is_ok()
 }
 
-/// The call may be cancelled before it has a result.
 #[derive(Debug)]
 pub(crate) struct TrialGuard(Arc<Circuit>);
 
@@ -314,7 +304,7 @@ impl Drop for TrialGuard {
     }
 }
 
-/// Between half of `pause` and `pause`, so that instances do not retry in lockstep.
+/// So that instances do not retry in lockstep.
 pub(crate) fn jittered(pause: Duration) -> Duration {
     pause / 2 + (pause / 2).mul_f64(f64::from(random::number()) / f64::from(u32::MAX))
 }
@@ -396,7 +386,6 @@ mod tests {
         StoreError::new(StoreErrorKind::Unreachable, "test")
     }
 
-    /// Regression: five requests on one connection opened the circuit although Redis was healthy.
     #[test]
     fn what_was_under_way_when_a_connection_broke_fails_once() {
         let (_, breaker) = manual();
@@ -411,7 +400,6 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// Regression: the store had responded, but no task had run in time to read the response.
     #[test]
     fn a_missed_deadline_says_nothing_against_a_store_that_has_answered_others_meanwhile() {
         let (_, breaker) = manual();
@@ -431,7 +419,6 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// A response that has just arrived from a remote server was sent much earlier.
     #[test]
     fn an_answer_counts_also_if_its_call_began_before_the_one_that_is_late() {
         let (_, breaker) = manual();
@@ -474,7 +461,6 @@ mod tests {
         assert!(matches!(breaker.admit(), Admission::Rejected));
     }
 
-    /// If the deadline is longer than the pause, calls to an unavailable store may fail after it has recovered.
     #[test]
     fn what_was_under_way_when_the_circuit_opened_does_not_open_it_again() {
         let (clock, breaker) = manual();

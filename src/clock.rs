@@ -1,8 +1,8 @@
-//! Clocks of stores, layers and other components, and timestamps.
+//! Clocks of stores, limiters and other components, and timestamps.
 //!
-//! The crate reads the time only from its clocks, except for Tokio timers, such as the
-//! [deadline](crate::LimiterBuilder::deadline) of a decision. To test limits without waiting, advance a manual clock.
-//! If a test depends on timers, pause Tokio's time and use [`Clock::tokio`].
+//! Except for Tokio timers, such as the [deadline](crate::LimiterBuilder::deadline) of a decision, the crate reads the
+//! time only from its clocks. To test limits without waiting, advance a manual clock. If a test depends on timers,
+//! pause Tokio's time and use [`Clock::tokio`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -77,10 +77,7 @@ impl Timestamp {
     }
 }
 
-/// The time source of a store, a layer or another component.
-///
-/// Use [`Clock::system`] in production, and [`Clock::manual`] for tests without waiting. Clones of a clock share its
-/// time.
+/// The time source of a component. Clones share its time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -113,10 +110,8 @@ enum Source {
 }
 
 impl Clock {
-    /// Returns the system clock, which is the default.
-    ///
-    /// It starts at the system time of its first use in the process, and then follows the monotonic clock, so it never
-    /// steps back.
+    /// Returns the system clock, the default. It starts at the system time of its first use in the process, and then
+    /// follows the monotonic clock, so it never steps back.
     pub const fn system() -> Self {
         Self(Source::System)
     }

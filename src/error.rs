@@ -28,7 +28,7 @@ pub struct ConfigError {
     source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
-/// The category of a [`ConfigError`], for programs whose settings come from outside.
+/// The category of a [`ConfigError`].
 ///
 /// ```
 /// use tower_quota::{PolicySet, ConfigErrorKind, QuotaPolicy};
@@ -116,7 +116,6 @@ impl ConfigError {
         self
     }
 
-    /// As in `policy "a": …`.
     pub(crate) fn within(mut self, whole: impl fmt::Display) -> Self {
         self.message.insert_str(0, &format!("{whole}: "));
         self
@@ -160,10 +159,8 @@ impl Error for ConfigError {
     }
 }
 
-/// The reason why a store could not make a decision.
-///
-/// Clients never see it: the [`FailureMode`](crate::FailureMode) determines what happens to the request. Programs get
-/// it if they call a store directly, and create one if they implement [`Store`](crate::Store).
+/// The reason why a store could not make a decision. The [`FailureMode`](crate::FailureMode) then determines what
+/// happens to the request; clients never see the error.
 ///
 /// ```
 /// use std::{error::Error, io};
@@ -186,17 +183,17 @@ pub struct StoreError {
 /// The kind of a [`StoreError`], which determines how the circuit breaker treats it.
 ///
 /// After five consecutive errors of the kinds [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
-/// [`Unreachable`](Self::Unreachable), the circuit opens, and the store is not called for a while. A timeout counts
-/// only if no other call has completed since the late call began: otherwise, the process or the network was slow.
-/// [`Failed`](Self::Failed) resets the count, like any response; [`Overloaded`](Self::Overloaded) does not affect it.
+/// [`Unreachable`](Self::Unreachable), the circuit opens. A timeout counts only if no other call has completed since
+/// the late call began. [`Failed`](Self::Failed) resets the count, like any response; [`Overloaded`](Self::Overloaded)
+/// does not affect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {
     /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
     /// Too many requests are waiting: more than the store can decide in time, or more than
-    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only responded to other calls
-    /// until the end of the [extended deadline](crate::LimiterBuilder::deadline).
+    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only replied to other calls until the end
+    /// of the [extended deadline](crate::LimiterBuilder::deadline).
     Overloaded,
     /// The store responded without a decision, for example because of a script error or a missing permission.
     Failed,
@@ -204,9 +201,8 @@ pub enum StoreErrorKind {
     TimedOut,
     /// The store is not operational, for example because it is read-only or loading.
     Unavailable,
-    /// The store has no memory for another charge (`OOM` from Redis). Callers whose quota is exhausted are still
-    /// rejected, so this does not open the circuit. See [`fallback`](crate::LimiterBuilder::fallback) for the store
-    /// that decides instead.
+    /// The store has no memory for another charge (`OOM` from Redis). Exhausted callers are still rejected, so the
+    /// circuit stays closed. See [`fallback`](crate::LimiterBuilder::fallback) for the store that decides instead.
     OutOfMemory,
     /// The store could not be reached, the connection broke, or it delivered a reply to a different call.
     Unreachable,
@@ -248,13 +244,11 @@ impl StoreError {
         self.kind
     }
 
-    /// Combines both messages under the kind of `self`.
     pub(crate) fn beside(mut self, other: Self) -> Self {
         self.message = format!("{}; {}", self.message, other.message).into();
         self
     }
 
-    /// The whole store is affected.
     pub(crate) fn opens_circuit(&self) -> bool {
         use StoreErrorKind::{TimedOut, Unavailable, Unreachable};
 

@@ -1,5 +1,3 @@
-//! Lease IDs. A lease holds a slot of a concurrency limit.
-
 use std::{
     fmt,
     hash::{BuildHasher, Hasher, RandomState},
@@ -10,21 +8,19 @@ use std::{
     },
 };
 
-/// Random, so that leases of different processes have different IDs.
+/// Leases of different processes must have different IDs.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().build_hasher().finish());
 
-/// The ID of one held slot, unique across processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LeaseId {
     process: u64,
     number: NonZeroU64,
 }
 
-/// A request to acquire a slot.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: LeaseId,
-    /// The time at which an unreleased slot expires, in microseconds.
+    /// When an unreleased slot expires, in microseconds.
     pub(crate) until: u64,
 }
 

@@ -79,21 +79,19 @@
 //!
 //! # Where to go from here
 //!
-//! - [`guide`]: a page with a program per task.
-//! - [`docs::choosing`]: maps requirements to APIs. [`docs::options`]: all settings. [`docs::recipes`]: rules at run
-//!   time, verified tokens, a JSON body, metrics and gRPC.
+//! - [`guide`]: a page with a program per task. [`docs::choosing`]: maps requirements to APIs. [`docs::options`]: all
+//!   settings. [`docs::recipes`]: rules at run time, verified tokens, a JSON body, metrics and gRPC.
 //! - [`docs::proxies`]: the client's address behind a proxy, a load balancer or a CDN.
-//! - [`docs::troubleshooting`]: a limit that never triggers, or that limits everyone at once.
-//!   [`docs::mistakes`]: events about misconfigurations.
-//! - [`docs::production`]: a checklist, and the settings of Redis. [`docs::outages`]: each fault, and what is not
-//!   promised. [`docs::tuning`]: hot callers, a Redis far away, floods. [`docs::scale`]: servers, and several regions.
-//! - [`docs::alerts`]: how to handle each alert.
+//! - [`docs::troubleshooting`]: a limit that never triggers, or that limits everyone at once. [`docs::mistakes`]:
+//!   events about misconfigurations.
+//! - [`docs::production`]: a checklist, and the settings of Redis. [`docs::outages`]: each fault. [`docs::tuning`]: hot
+//!   callers, a Redis far away, floods. [`docs::scale`]: servers, and several regions. [`docs::alerts`]: how to handle
+//!   each alert.
 //! - [`docs::moving`]: migration from tower_governor, axum-governor and `tower::limit`. [`docs::comparison`]: other
 //!   crates.
 //! - [`key`], [`fields`], [`telemetry`], `test_util`: modules with their own documentation.
-//! - Packages: `tower-quota-fleet`, one set of rules for all instances, with versions, rollouts and a kill switch;
-//!   `tower-quota-anonymous`, quotas for callers that cannot be identified, with anonymous rate-limited credentials;
-//!   `tower-ratelimit-client`, a layer for clients that respects the fields of any server.
+//! - Packages: `tower-quota-fleet`, one set of rules for all instances; `tower-quota-anonymous`, quotas for callers
+//!   that cannot be identified; `tower-ratelimit-client`, a layer for clients that respects the fields of any server.
 //!
 //! # Features
 //!
@@ -114,10 +112,11 @@
 //! # WebAssembly
 //!
 //! With `default-features = false`, the crate compiles for `wasm32-wasip1` and `wasm32-unknown-unknown`, also with
-//! `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. `wasm32-unknown-unknown` has no clock, so the
-//! system clock panics: set a [manual clock](clock::Clock::manual) for both the [store](MemoryStoreBuilder::clock) and
-//! the [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Events that are
-//! limited in time are then emitted once. The automated tests do not run on either target.
+//! `metrics`, `serde`, `calendar` and `test-util`, but not with `redis`. The automated tests do not run on either
+//! target. `wasm32-unknown-unknown` has no clock, so the system clock panics: set a [manual
+//! clock](clock::Clock::manual) for both the [store](MemoryStoreBuilder::clock) and the
+//! [limiter](LimiterBuilder::clock), and set it to the time of the host before each request. Events that are limited in
+//! time are then emitted once.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a failed test should report its line"))]
 

@@ -1,5 +1,4 @@
-//! Likely misconfigurations that `build()` cannot detect, or that may be intended. Each misconfiguration has a name,
-//! which its event contains, and a section with that name in `docs/mistakes.md`.
+//! Misconfigurations that `build()` cannot detect, or that may be intended. Each has a section in `docs/mistakes.md`.
 
 macro_rules! mistakes {
     ($($mistake:ident $name:literal;)*) => {
@@ -51,29 +50,30 @@ mistakes! {
     UnknownTier "unknown-tier";
 }
 
-/// Facts that one request reveals about a key, including misconfigurations. Filled by extractors.
+/// Facts that one request reveals about a key. Filled by extractors.
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     pub(crate) found: Vec<Finding>,
     pub(crate) parts: Vec<KeyPart>,
-    /// Descriptions of how each address was resolved, if requested.
     pub(crate) walks: Option<Vec<String>>,
 }
 
 /// A misconfiguration that a request reveals.
 #[derive(Debug)]
 pub(crate) enum Finding {
-    /// The request does not contain its peer's address.
     NoPeerAddress,
-    /// A peer that is not a trusted proxy sent this forwarding field.
-    ProxyNotNamed { field: String, has_private_address: bool },
-    /// A trusted proxy reported a private client address, and the list contains further hops, which were not read.
+    ProxyNotNamed {
+        field: String,
+        has_private_address: bool,
+    },
+    /// The list contains further hops, which were not read.
     SecondProxy,
-    /// A trusted proxy sent this field instead of the configured one.
-    OtherForwardingField { field: &'static str, named: String },
+    OtherForwardingField {
+        field: &'static str,
+        named: String,
+    },
 }
 
-/// A part of a key, such as a header or an extension, and whether the request contains it.
 #[derive(Debug)]
 pub(crate) struct KeyPart {
     pub(crate) name: String,
@@ -81,7 +81,6 @@ pub(crate) struct KeyPart {
 }
 
 impl Diagnostics {
-    /// Records whether the request has a part that the key needs.
     pub(crate) fn asked_for(&mut self, name: String, is_there: bool) {
         self.parts.push(KeyPart { name, is_there });
     }

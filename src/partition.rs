@@ -1,5 +1,3 @@
-//! Partition keys, and the digests by which stores identify partitions.
-
 use std::{
     fmt,
     hash::{Hash, Hasher},
@@ -15,11 +13,11 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// The caller whose quota a request uses: a user, an API key, an address, or a combination.
 ///
 /// A key consists of parts, each with a kind (`"user"`, `"route"`, …) and a value. `user "192.0.2.1"` never shares a
-/// quota with the address `192.0.2.1`, nor `("ab", "c")` with `("a", "bc")`. The kinds of this crate are
-/// [reserved](ToPartitionKey): no key from [`new`](Self::new) has one, even if you use the same name.
+/// quota with the address `192.0.2.1`, nor `("ab", "c")` with `("a", "bc")`. No key from [`new`](Self::new) has one of
+/// the [reserved kinds](ToPartitionKey) of this crate, even if you use the same name.
 ///
-/// A key can contain personal data. Unless [`readable_keys`](crate::LimiterBuilder::readable_keys) is set, the key
-/// never leaves the process: stores see only a keyed 128-bit digest. `Debug` prints neither kind nor value.
+/// A key can contain personal data. Unless [`readable_keys`](crate::LimiterBuilder::readable_keys) is set, it never
+/// leaves the process: stores see only a keyed 128-bit digest. `Debug` prints neither kind nor value.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};
@@ -37,12 +35,11 @@ use crate::error::{ConfigError, ConfigErrorKind};
 pub struct PartitionKey(SmallVec<[u8; 48]>);
 
 impl PartitionKey {
-    /// Creates a key with one part: a `kind`, and the `value` that identifies the caller.
+    /// Creates a key with one part: a `kind`, and the `value` that identifies the caller. Both can be any bytes of any
+    /// length.
     ///
-    /// Both can be any bytes of any length.
-    ///
-    /// Keys from [`key::header`](crate::key::header) have the header's name as their kind, and a value set by the
-    /// client. Use another kind for authenticated users: otherwise, a client could use another user's quota.
+    /// Do not use the name of a [header key](crate::key::header) as the kind of authenticated users: a client, who sets
+    /// the header, could then use another user's quota.
     pub fn new(kind: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Self {
         let kind = kind.as_ref();
         // One more leading `=` for a reserved name keeps all encodings different.
@@ -51,14 +48,12 @@ impl PartitionKey {
         Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
     }
 
-    /// To be completed for each request.
     pub(crate) fn of_kind(kind: impl AsRef<[u8]>) -> Self {
         let mut key = Self::new(kind, []);
         key.0.truncate(key.0.len() - size_of::<u64>());
         key
     }
 
-    /// Equals [`new`](Self::new) with this kind and value.
     #[inline]
     pub(crate) fn with_value(&self, value: &[u8]) -> Self {
         let mut bytes = SmallVec::from_slice(&self.0);
@@ -67,7 +62,6 @@ impl PartitionKey {
         Self(bytes)
     }
 
-    /// Never equals a key from [`new`](Self::new).
     pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
         debug_assert!(OWN_KINDS.contains(&kind), "{kind} has to be kept apart from others");
         Self::of_part([b"", kind.as_bytes()], value)
@@ -91,8 +85,7 @@ impl PartitionKey {
         self
     }
 
-    /// `kind:value`, with slashes between parts, and percent-encoded where it would be ambiguous. `None` if it is
-    /// longer than `max_length`.
+    /// `kind:value`, with slashes between parts, and percent-encoded where it would be ambiguous. `None` if longer.
     pub(crate) fn to_text(&self, max_length: usize) -> Option<String> {
         let mut text = String::new();
         let mut rest = &*self.0;
@@ -143,8 +136,8 @@ const OWN_KINDS: [&str; 9] = [
     "text",
 ];
 
-/// `scope:api`, or `scope:api/team` for a named key. No main key begins like a named key, because each part of a main
-/// key contains a colon.
+/// `scope:api`, or `scope:api/team` for a named key. Each part of a main key contains a colon, so none begins like a
+/// named key.
 pub(crate) fn readable_scope(scope: &str, named: Option<&str>) -> String {
     let mut text = "scope:".to_owned();
     text.extend(percent_encode(scope.as_bytes(), ENCODED));
@@ -155,7 +148,6 @@ pub(crate) fn readable_scope(scope: &str, named: Option<&str>) -> String {
     text
 }
 
-/// The separators of the readable form, and the braces of a Redis hash tag.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'%').add(b'/').add(b':').add(b'{').add(b'}');
 
 fn split_field(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
@@ -283,15 +275,13 @@ impl PartitionId {
     }
 
     /// Returns the partition key that clients see (`pk`), if a policy [shows
-    /// it](crate::QuotaPolicy::show_partition_key).
-    ///
-    /// The value consists of the first twelve bytes that BLAKE3 derives from [`to_bytes`](Self::to_bytes) with the
-    /// context `tower-quota 2026-11-21 partition key in a field`. It cannot be used to find the partition in the store.
+    /// it](crate::QuotaPolicy::show_partition_key): the first twelve bytes that BLAKE3 derives from
+    /// [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. It cannot be
+    /// used to find the partition in the store.
     ///
     /// Anyone who knows the scope, the [name](Scope::keyed_by) of a named key and the format of the key can compute the
-    /// value: clients, to find out which of their requests share a quota, and others, to identify the caller by trying
-    /// candidates. Set a [`digest_key`](crate::LimiterBuilder::digest_key) if people could guess the data from which
-    /// keys are derived, such as addresses, names or user numbers.
+    /// value, and so identify callers by trying candidates, unless there is a
+    /// [`digest_key`](crate::LimiterBuilder::digest_key).
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -306,7 +296,6 @@ impl PartitionId {
 }
 
 impl Hash for PartitionId {
-    /// Faster than the length and bytes of an array.
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u128(u128::from_ne_bytes(self.0));
     }
@@ -319,7 +308,6 @@ impl fmt::Debug for PartitionId {
 }
 
 impl fmt::Display for PartitionId {
-    /// Writes 32 lower-case hexadecimal digits.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
@@ -347,9 +335,8 @@ impl FromStr for PartitionId {
 
 /// The namespace of limits, such as `"api"`: a caller has separate quotas in each scope.
 ///
-/// Create a `Scope` to use a store without a layer, or to find the quotas of a layer with the same
-/// [`scope`](crate::RateLimitLayerBuilder::scope) from another program. Reuse the scope, because creating one takes
-/// longer than using it.
+/// Create a `Scope` to use a store without a limiter, or to find the quotas of a layer from another program. Reuse it,
+/// because creating one takes longer than using it.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, Scope};
@@ -367,10 +354,8 @@ impl Scope {
     const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
     const NAMED_CONTEXT: &'static str = "tower-quota 2026-11-27 scope of a named key";
 
-    /// Creates a scope.
-    ///
-    /// Anyone who knows the name can compute the digests of callers whose keys they guess: see
-    /// [`with_digest_key`](Self::with_digest_key).
+    /// Creates a scope. Anyone who knows the name can compute the digests of callers whose keys they guess, unless
+    /// there is a [digest key](Self::with_digest_key).
     pub fn new(name: &str) -> Self {
         Self(blake3::derive_key(Self::CONTEXT, name.as_bytes()))
     }
@@ -382,10 +367,9 @@ impl Scope {
         Self(*blake3::keyed_hash(key, &scope).as_bytes())
     }
 
-    /// Returns the scope of a [named key](crate::LimiterBuilder::named_key) within this scope.
-    ///
-    /// Use it to find the partition of a team, for example, in Redis or in the [`pk`](PartitionId::shown_key) of a
-    /// response. To read or reset the quota of the team, use [`Limiter::keyed_by`](crate::Limiter::keyed_by).
+    /// Returns the scope of a [named key](crate::LimiterBuilder::named_key) within this scope, for example to find the
+    /// partition of a team in Redis or in the [`pk`](PartitionId::shown_key) of a response. To read or reset its quota,
+    /// use [`Limiter::keyed_by`](crate::Limiter::keyed_by).
     ///
     /// ```
     /// use tower_quota::{Scope, ToPartitionKey};
@@ -399,8 +383,8 @@ impl Scope {
     /// assert_ne!(api.partition(&red), team);
     /// ```
     ///
-    /// The hash key of the new scope is derived with BLAKE3 from the hash key of this scope, followed by the name. The
-    /// context is `tower-quota 2026-11-27 scope of a named key`.
+    /// The hash key of the new scope is derived with BLAKE3 from that of this scope, followed by the name, with the
+    /// context `tower-quota 2026-11-27 scope of a named key`.
     #[must_use]
     pub fn keyed_by(&self, name: &str) -> Self {
         // The hash key has a constant length, so no two names have the same material.
@@ -410,19 +394,18 @@ impl Scope {
 
     /// Returns the digest that identifies the caller `key` in stores.
     ///
-    /// `key` is the main key of a limiter. For a named key, call this method on the scope from
-    /// [`keyed_by`](Self::keyed_by). A Redis key contains the digest as base64url without padding, after the
-    /// [prefix](crate::RedisStoreBuilder::key_prefix): the digest in the example of [`PartitionId`] becomes
-    /// `quota:{K5dCZ5_D0SsLOwf54YMT9w}`. Keys of sliding window logs and slots begin with this text.
+    /// `key` is the main key of a limiter; for a named key, use the scope from [`keyed_by`](Self::keyed_by). A Redis
+    /// key contains the digest as base64url without padding, after the [prefix](crate::RedisStoreBuilder::key_prefix):
+    /// the digest in the example of [`PartitionId`] becomes `quota:{K5dCZ5_D0SsLOwf54YMT9w}`. Keys of sliding window
+    /// logs and slots begin with this text.
     ///
     /// The digest is the first half of keyed BLAKE3 over the parts of the key. Each part is encoded as the length of
     /// its kind (eight bytes, little-endian), the kind, the length of its value and the value. A custom kind that has
-    /// the name of a reserved kind (`address`, `charged`, `given back`, `host`, `negative`, `no key`, `number`, `route`,
-    /// `text`), with or without leading equals signs, is encoded with one more leading equals sign.
+    /// the name of a reserved kind (`address`, `charged`, `given back`, `host`, `negative`, `no key`, `number`,
+    /// `route`, `text`), with or without leading equals signs, is encoded with one more leading equals sign.
     ///
-    /// The hash key is derived from the scope's name with the context
-    /// `tower-quota 2026-11-21 partition digest of a scope`. With a digest key, the hash key is replaced by its BLAKE3
-    /// hash, keyed with the digest key.
+    /// The hash key is derived from the scope's name with the context `tower-quota 2026-11-21 partition digest of a
+    /// scope`. With a digest key, it is replaced by its BLAKE3 hash, keyed with the digest key.
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         PartitionId(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
@@ -439,7 +422,6 @@ impl fmt::Debug for Scope {
 mod tests {
     use super::*;
 
-    /// Computed with another implementation of BLAKE3.
     #[test]
     fn a_digest_is_the_same_in_every_process_version_and_architecture() {
         let scope = Scope::new("api");
@@ -468,8 +450,7 @@ mod tests {
         }
     }
 
-    /// E4: a client in another language computes the same key. The expected bytes come from another implementation of
-    /// BLAKE3.
+    /// The expected bytes come from another implementation of BLAKE3.
     #[test]
     fn a_shown_key_is_the_same_in_every_process_version_and_architecture() {
         let id = PartitionId::from_bytes(0x2b97_4267_9fc3_d12b_0b3b_07f9_e183_13f7_u128.to_be_bytes());
@@ -477,7 +458,6 @@ mod tests {
         assert_eq!(id.shown_key(), expected[4..]);
     }
 
-    /// These digests must not change.
     #[test]
     fn keys_of_addresses_and_numbers_have_kept_their_digests() {
         let vectors: [(&dyn ToPartitionKey, &str); 5] = [
@@ -496,7 +476,6 @@ mod tests {
         }
     }
 
-    /// These digests must not change.
     #[test]
     fn named_keys_have_kept_their_digests() {
         let user = PartitionKey::new("user", "alice").and(PartitionKey::new("route", "a"));
@@ -582,7 +561,6 @@ mod tests {
         );
     }
 
-    /// E8
     #[test]
     fn equal_text_split_or_ordered_differently_gives_different_keys() {
         let part = |value: &str| PartitionKey::new("part", value);
@@ -591,7 +569,6 @@ mod tests {
         assert_ne!(PartitionKey::new("ab", "c"), PartitionKey::new("a", "bc"));
     }
 
-    /// E5, I5
     #[test]
     fn no_formatting_shows_whose_key_it_is() {
         let key = "alice".to_partition_key();

@@ -3,11 +3,8 @@
 //! Used by [`RedisStore::from_pool`](crate::RedisStore::from_pool),
 //! [`RedisStoreBuilder::connect_with`](crate::RedisStoreBuilder::connect_with),
 //! [`RedisStoreBuilder::connection_info_with`](crate::RedisStoreBuilder::connection_info_with) and
-//! [`RedisStore::command`](crate::RedisStore::command). No other item exposes types of that crate.
-//!
-//! The types belong to one version of the `redis` crate, or of `bb8-redis`. Import them from here rather than from your
-//! own dependency, which may have another version. For the methods of [`ConnectionInfo`] and [`Client`], see the
-//! documentation of that crate.
+//! [`RedisStore::command`](crate::RedisStore::command). Import them from here, because your own dependency on `redis`
+//! or `bb8-redis` may have another version.
 //!
 //! ```
 //! use tower_quota::redis::{Client, ConnectionAddr, ConnectionInfo};

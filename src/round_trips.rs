@@ -1,5 +1,3 @@
-//! Estimates the round-trip time of a server from recent calls.
-
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -16,8 +16,8 @@ use crate::{
 
 /// Rules that allow or block clients by network or partition key, at run time.
 ///
-/// Pass the list to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone to change its rules,
-/// for example from an admin route or an attack detector. Clones share their rules, and layers can share a list.
+/// Pass the list to [`access_list`](crate::RateLimitLayerBuilder::access_list), and keep a clone to change its rules.
+/// Clones share their rules, and layers can share a list.
 ///
 /// ```
 /// use tower_quota::{Access, AccessList, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer, key};
@@ -45,10 +45,8 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Blocked requests are rejected with the [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status) and the
-/// outcome [`Blocked`](crate::Outcome::Blocked). Allowed requests pass uncounted, with the outcome
-/// [`Unlimited`](crate::Outcome::Unlimited). In both cases, the store is not called, and no `RateLimit` fields are
-/// added.
+/// Blocked requests are rejected with the [`blocked_status`](crate::RateLimitLayerBuilder::blocked_status). Allowed
+/// requests pass uncounted. In both cases, the store is not called, and no `RateLimit` fields are added.
 ///
 /// Rules are local to the process and do not expire. Other sources, such as a fleet follower (`tower-quota-fleet`), add
 /// their rules as an [overlay](Self::overlay), which applies to clients that match no local rule. Lookups take constant
@@ -59,24 +57,19 @@ pub struct AccessList(Arc<Shared>);
 struct Shared {
     client_ip: ClientIp,
     rules: ArcSwap<AccessRules>,
-    /// The merged rules of all overlays, for callers that match no local rule.
     overlaid: ArcSwap<AccessRules>,
-    /// Held during a change, so that concurrent changes are not lost.
     changing: Mutex<()>,
-    /// Locked while `overlaid` is computed from it.
     overlays: Mutex<Vec<Overlaid>>,
 }
 
 pub(super) struct Overlaid {
     pub(super) owner: Arc<()>,
-    /// Set by [`AccessOverlay::leave`]: the names of overlays that may replace these rules.
+    /// The names of overlays that may replace these rules.
     pub(super) left_as: Option<Vec<String>>,
     pub(super) rules: AccessRules,
 }
 
-/// The treatment of a client by an [`AccessList`].
-///
-/// With the feature `serde`, a value is serialized as the text that `Display` writes.
+/// The treatment of a client by an [`AccessList`]. With the feature `serde`, it is serialized as its `Display` text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(
     feature = "serde",
@@ -89,15 +82,12 @@ pub enum Access {
     Allow,
     /// The request is rejected and not counted.
     Block,
-    /// The request is rate-limited as if no rule matched. The default.
-    ///
-    /// Use this for a network within an allowed or blocked network.
+    /// The request is rate-limited as if no rule matched: for a network within an allowed or blocked one. The default.
     #[default]
     Limit,
 }
 
 impl fmt::Display for Access {
-    /// Writes `allow`, `block` or `limit`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Allow => "allow",
@@ -108,10 +98,10 @@ impl fmt::Display for Access {
 }
 
 impl AccessList {
-    /// Creates a list without rules, which gets client addresses from `client_ip`.
+    /// Creates a list without rules, which gets client addresses from `client_ip`, without its prefix lengths.
     ///
     /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
-    /// proxy's address. An unknown address matches no network. Prefix lengths of `client_ip` have no effect here.
+    /// proxy's address. An unknown address matches no network.
     ///
     /// ```
     /// use tower_quota::{AccessList, key::{self, ForwardingField}};
@@ -149,15 +139,13 @@ impl AccessList {
         self.0.rules.load_full()
     }
 
-    /// Returns the merged current rules of all [overlays](Self::overlay).
-    ///
-    /// These rules apply to requests that match no local rule. They are combined as by [`AccessRules::merge`], but may
-    /// exceed the maximum of one [`AccessRules`].
+    /// Returns the rules of all [overlays](Self::overlay), combined as by [`AccessRules::merge`]. They may exceed the
+    /// maximum of one [`AccessRules`].
     pub fn overlay_rules(&self) -> Arc<AccessRules> {
         self.0.overlaid.load_full()
     }
 
-    /// Replaces all rules atomically: each request sees either the old or the new rules.
+    /// Replaces all rules atomically.
     pub fn replace(&self, rules: AccessRules) {
         let _changing = self.0.changing.lock();
         self.0.rules.store(Arc::new(rules));
@@ -170,7 +158,7 @@ impl AccessList {
     ///
     /// # Errors
     ///
-    /// Returns the error returned by `change`.
+    /// Returns the error of `change`.
     pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
         let _changing = self.0.changing.lock();
         let mut rules = AccessRules::clone(&self.0.rules.load());
@@ -195,7 +183,7 @@ impl AccessList {
         self.0.client_ip.diagnose(request, findings);
     }
 
-    /// For callers without a request, which have no address.
+    /// Callers without a request have no address.
     pub(crate) fn access_of_key(&self, key: &PartitionKey) -> Access {
         let (own, overlaid) = (self.0.rules.load(), self.0.overlaid.load());
         let access = [&**own, &**overlaid]
@@ -280,8 +268,8 @@ impl AccessRules {
     /// Sets the rule for a network, such as `"192.0.2.0/24"`, or for an address.
     ///
     /// Replaces a rule for the same network. IPv4-mapped networks, and networks in `64:ff9b::/96`, are IPv4 networks.
-    /// `::/0` contains no IPv4 address. Block the whole network of an IPv6 subscriber, at least a /64, because
-    /// subscribers can change their addresses.
+    /// `::/0` contains no IPv4 address. Block at least the /64 of an IPv6 subscriber, who can change addresses within
+    /// it.
     ///
     /// ```
     /// use tower_quota::{Access, AccessRules};
@@ -307,9 +295,9 @@ impl AccessRules {
     ///
     /// # Security
     ///
-    /// Clients with an unknown address match no network, not even the network of their proxy. Clients can hide their
-    /// address if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send. To prevent blocked
-    /// clients from bypassing their rule in this way, also [block unknown addresses](Self::block_unknown_addresses).
+    /// Clients with an unknown address match no network, not even that of their proxy. Clients can hide their address
+    /// if [trusted proxies](ClientIp::trusted_proxies) append to a field that clients send: to enforce a block against
+    /// them, also [block unknown addresses](Self::block_unknown_addresses).
     pub fn set_network(&mut self, network: impl AsRef<str>, access: Access) -> Result<(), ConfigError> {
         let network = read(network.as_ref())?;
         if self.networks.get(network).is_none() {
@@ -322,18 +310,17 @@ impl AccessRules {
     /// Sets whether clients with an unknown address are blocked. Default: they are limited.
     ///
     /// Use this if only some networks are allowed, or to prevent blocked clients from hiding their address. Clients
-    /// whose key is [allowed](Access::Allow) are also blocked. The address is unknown if the request does not contain
-    /// its peer's address (for example, with a Unix socket), or if a trusted proxy sent a field that [does not identify
-    /// the client](ClientIp::trusted_proxies). Test this behind your proxies first: if a proxy hides its clients, as
-    /// with `for=unknown`, all of its clients are blocked.
+    /// whose key is [allowed](Access::Allow) are also blocked. The address is unknown if the request has no peer
+    /// address (for example, with a Unix socket), or if a trusted proxy sent a field that [does not identify the
+    /// client](ClientIp::trusted_proxies). Test this behind your proxies first: if one hides its clients, as with
+    /// `for=unknown`, all of them are blocked.
     pub fn block_unknown_addresses(&mut self, block: bool) {
         self.blocks_unknown = block;
     }
 
     /// Sets the rule for a partition key, replacing a rule for the same key.
     ///
-    /// The rule matches requests whose whole [`key`](crate::RateLimitLayerBuilder::key) is equal, not requests with
-    /// only an equal part.
+    /// The rule matches requests whose whole [`key`](crate::RateLimitLayerBuilder::key) is equal.
     ///
     /// # Errors
     ///
@@ -346,9 +333,7 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Removes the rule for exactly this network. Returns `true` if there was one.
-    ///
-    /// Rules for networks that contain this network, or are contained in it, remain.
+    /// Removes the rule for exactly this network. Returns whether there was one.
     ///
     /// # Errors
     ///
@@ -357,29 +342,26 @@ impl AccessRules {
         Ok(self.networks.remove(read(network.as_ref())?).is_some())
     }
 
-    /// Removes the rule for a key. Returns `true` if there was one.
+    /// Removes the rule for a key. Returns whether there was one.
     pub fn remove_key(&mut self, key: &PartitionKey) -> bool {
         self.keys.remove(key).is_some()
     }
 
-    /// Returns the number of rules for networks and keys, at most 1,000,000.
-    ///
-    /// The setting for unknown addresses does not count.
+    /// Returns the number of rules for networks and keys.
     pub fn len(&self) -> usize {
         self.networks.len() + self.keys.len()
     }
 
-    /// Returns `true` if there are no rules and unknown addresses are not blocked.
+    /// Returns whether there are no rules and unknown addresses are not blocked.
     pub fn is_empty(&self) -> bool {
         self.len() == 0 && !self.blocks_unknown
     }
 
-    /// Returns the treatment of a client with this address and key. Pass `None` for an unknown address or key.
+    /// Returns the treatment of a client with this address and key, each `None` if unknown.
     pub fn access(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Access {
         self.find(address, key).unwrap_or_default()
     }
 
-    /// `None` if no rule matches.
     fn find(&self, address: Option<IpAddr>, key: Option<&PartitionKey>) -> Option<Access> {
         let address = address.map(key::canonical);
         let by_network = match address {
@@ -393,15 +375,12 @@ impl AccessRules {
         }
     }
 
-    /// Adds the rules of `other` for networks, keys and unknown addresses.
-    ///
-    /// Conflicting rules have the precedence described [above](Self). Unknown addresses are blocked if either set
-    /// blocks them.
+    /// Adds the rules of `other`. Conflicting rules have the precedence described [above](Self). Unknown addresses are
+    /// blocked if either set blocks them.
     ///
     /// # Errors
     ///
-    /// Returns [`ConfigErrorKind::AccessRules`] if both together have more than 1,000,000 rules. Nothing is added in
-    /// that case.
+    /// Returns [`ConfigErrorKind::AccessRules`], and adds nothing, if both together have more than 1,000,000 rules.
     pub fn merge(&mut self, other: &Self) -> Result<(), ConfigError> {
         self.check_room(other.len())?;
         self.add(other);
@@ -447,7 +426,6 @@ impl fmt::Debug for AccessRules {
     }
 }
 
-/// The rule that takes precedence.
 fn prefer(one: Option<Access>, other: Access) -> Access {
     match (one, other) {
         (Some(Access::Block), _) | (_, Access::Block) => Access::Block,

@@ -16,8 +16,8 @@ use crate::{
 
 /// Requests that pass uncounted, such as health checks, a monitoring network or a partner.
 ///
-/// Pass an `Exemption` to [`exempt`](crate::RateLimitLayerBuilder::exempt). Exemptions are fixed when the layer is
-/// built: for rules that change at run time, use an [`AccessList`](crate::AccessList).
+/// Exemptions are fixed when the layer is built. For rules that change at run time, use an
+/// [`AccessList`](crate::AccessList).
 ///
 /// ```
 /// use http::Method;
@@ -58,14 +58,12 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Exempt requests do not call the store, their responses have no `RateLimit` fields, and their outcome is
-/// [`Outcome::Unlimited`](crate::Outcome::Unlimited). Clients blocked by an [`AccessList`](crate::AccessList) are still
-/// rejected.
+/// Exempt requests do not call the store, and their responses have no `RateLimit` fields. Clients blocked by an
+/// [`AccessList`](crate::AccessList) are still rejected.
 pub struct Exemption {
-    /// For explanations. Omits networks and keys, which may identify a person.
+    /// Omits networks and keys, which may identify a person.
     name: String,
     matches: Box<Matches>,
-    /// A path or a network that is invalid.
     problem: Option<String>,
     addresses: Vec<ClientIp>,
 }
@@ -92,8 +90,8 @@ impl Exemption {
     /// Exempts requests with exactly this path.
     ///
     /// The path of the URI is compared byte for byte, without the query and without decoding: `/health` does not match
-    /// `/health/`, `/Health` or `/%68ealth`. Inside a nested axum
-    /// router, the path does not contain the prefix of the nesting. For gRPC methods, it is `/package.Service/Method`.
+    /// `/health/`, `/Health` or `/%68ealth`. Inside a nested axum router, it lacks the prefix of the nesting. For gRPC
+    /// methods, it is `/package.Service/Method`.
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects paths that no request can have, and paths with empty
     /// segments, `.`, `..` or percent-encoded delimiters, because servers interpret them differently.
@@ -112,10 +110,9 @@ impl Exemption {
     /// `/health` includes `/health/` and `/health/live`, but not `/healthy`. Paths are compared as in
     /// [`path`](Self::path). A trailing slash of the prefix is ignored, and `/` includes all paths.
     ///
-    /// To prevent clients from calling `/admin` uncounted as `/health/../admin`, paths that a server may interpret as
-    /// another path are not exempt. Such paths contain an empty segment that is not the last, a segment `.` or `..`
-    /// (with or without a semicolon and parameters), a backslash, or a percent-encoded dot, slash, backslash, semicolon
-    /// or percent sign.
+    /// Paths that a server may interpret as another path are not exempt, such as `/health/../admin`: those with an
+    /// empty segment that is not the last, a segment `.` or `..` (with or without a semicolon and parameters), a
+    /// backslash, or a percent-encoded dot, slash, backslash, semicolon or percent sign.
     pub fn path_prefix(path: impl Into<String>) -> Self {
         let path = path.into();
         let prefix = PathPrefix::new(&path);
@@ -129,9 +126,8 @@ impl Exemption {
 
     /// Exempts clients in these networks, such as `"192.0.2.0/24"`, or with these addresses.
     ///
-    /// Networks match as in an [`AccessList`](crate::AccessList::new): an unknown address matches no network. Behind a
-    /// proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the proxy's
-    /// address, so exempting the proxy's network would exempt all clients.
+    /// An unknown address matches no network. Behind a proxy, `client_ip` must [trust the
+    /// proxy](ClientIp::trusted_proxies); otherwise, exempting the proxy's network would exempt all clients.
     /// [`build`](crate::RateLimitLayerBuilder::build) rejects networks that cannot be parsed.
     pub fn network(client_ip: ClientIp, networks: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
         let mut read = Networks::default();
@@ -160,10 +156,8 @@ impl Exemption {
         Self::new("key", move |caller| caller.key() == Some(&key))
     }
 
-    /// Exempts requests for which the closure returns `true`.
-    ///
-    /// The closure must not block. It is called at most once per request, and not at all if an earlier exemption
-    /// applies.
+    /// Exempts requests for which the closure returns `true`. It must not block, is called at most once per request,
+    /// and not at all if an earlier exemption applies.
     ///
     /// # Security
     ///
@@ -175,9 +169,7 @@ impl Exemption {
         Self::new("when", move |caller| is_exempt(caller.request))
     }
 
-    /// Exempts requests that match both conditions.
-    ///
-    /// The second condition is evaluated only if the first matches.
+    /// Exempts requests that match both conditions. The second is evaluated only if the first matches.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let (first, second) = (self.matches, other.matches);

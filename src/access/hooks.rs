@@ -4,9 +4,8 @@ use http::request::Parts;
 
 use crate::error::{ConfigError, ConfigErrorKind};
 
-/// The current capacity of a service, relative to its usual capacity.
-///
-/// Returned by the closure of [`RateLimitLayerBuilder::capacity`](crate::RateLimitLayerBuilder::capacity).
+/// The current capacity of a service, returned by the closure of
+/// [`RateLimitLayerBuilder::capacity`](crate::RateLimitLayerBuilder::capacity).
 ///
 /// ```
 /// use std::{
@@ -50,7 +49,6 @@ pub(super) enum Level {
     Exhausted(Duration),
     #[default]
     Full,
-    /// In percent, from 1 to 99.
     Reduced(u8),
 }
 
@@ -60,15 +58,14 @@ impl Capacity {
         Self(Level::Full)
     }
 
-    /// Reduces all quotas, burst capacities and queues to `percent` percent.
-    ///
-    /// At least one unit remains of each. Units used before still count. Clients see the reduced policies, and
-    /// rejections have status 503 and the problem type `temporary-reduced-capacity`.
+    /// Reduces all quotas, burst capacities and queues to `percent` percent, at least to one unit. Units used before
+    /// still count. Clients see the reduced policies, and rejections have status 503 and the problem type
+    /// `temporary-reduced-capacity`.
     ///
     /// # Errors
     ///
     /// Returns [`ConfigErrorKind::Capacity`] if `percent` is outside 1 to 99. Create the value outside the hook, or use
-    /// `unwrap_or_default` to fall back to [`full`](Self::full).
+    /// `unwrap_or_default` for [`full`](Self::full).
     pub fn reduced_to(percent: u8) -> Result<Self, ConfigError> {
         if (1..=99).contains(&percent) {
             return Ok(Self(Level::Reduced(percent)));
@@ -86,9 +83,9 @@ impl Capacity {
     }
 }
 
-/// The classification of a request as abnormal usage.
+/// The classification of a request as abnormal usage, returned by the closure of
+/// [`RateLimitLayerBuilder::abnormal_usage`](crate::RateLimitLayerBuilder::abnormal_usage).
 ///
-/// Returned by the closure of [`RateLimitLayerBuilder::abnormal_usage`](crate::RateLimitLayerBuilder::abnormal_usage).
 /// The request is rejected with status 429 and the problem type `abnormal-usage-detected`, and is not counted.
 ///
 /// ```
@@ -138,10 +135,9 @@ impl AbnormalUsage {
 
     /// Adds the name of a violated policy to the response.
     ///
-    /// The name appears in `violated-policies` of the problem, as in the example in draft-11, section Abnormal Usage
-    /// Detected, or in the details of a gRPC status. Use this if clients can react to the name, which should occur in
-    /// `RateLimit-Policy` or in your documentation. Any name is accepted, but [hidden](crate::QuotaPolicy::hidden)
-    /// policies are omitted.
+    /// The name appears in `violated-policies` of the problem, as in draft-11, section Abnormal Usage Detected, or in
+    /// the details of a gRPC status. Clients should know it from `RateLimit-Policy` or your documentation. Any name is
+    /// accepted, but [hidden](crate::QuotaPolicy::hidden) policies are omitted.
     #[must_use]
     pub fn with_violated_policy(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.violated.push(name.into());

@@ -1,5 +1,3 @@
-//! A request and its key, which is extracted lazily and at most once.
-
 use std::cell::OnceCell;
 
 use http::request::Parts;

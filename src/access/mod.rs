@@ -1,5 +1,3 @@
-//! Screening: the checks that precede all quotas.
-
 mod access_list;
 mod exemption;
 mod hooks;

@@ -7,15 +7,14 @@ use std::{
 use foldhash::fast::RandomState;
 use ipnet::IpNet;
 
-/// A longest-prefix-match table with one map per prefix length in use. A lookup reads at most 33 maps for an IPv4
-/// address and 129 for an IPv6 address, regardless of the number of networks.
+/// One map per prefix length in use: a lookup reads at most 33 maps for IPv4 and 129 for IPv6.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Networks<V> {
     v4: ByLength<V>,
     v6: ByLength<V>,
 }
 
-/// Longest prefix first. The keys are the first addresses of the networks.
+/// Longest prefix first, then by the first address of the network.
 type ByLength<V> = BTreeMap<Reverse<u8>, HashMap<IpAddr, V, RandomState>>;
 
 impl<V> Networks<V> {
@@ -27,7 +26,6 @@ impl<V> Networks<V> {
         self.v4.values().chain(self.v6.values()).map(HashMap::len).sum()
     }
 
-    /// The bits of `network` after its prefix must be zero.
     pub(super) fn insert(&mut self, network: IpNet, value: V) -> Option<V> {
         let family = self.family_mut(network.addr());
         let values = family.entry(Reverse(network.prefix_len())).or_default();
@@ -44,7 +42,6 @@ impl<V> Networks<V> {
         removed
     }
 
-    /// Matches exactly this network.
     pub(super) fn get(&self, network: IpNet) -> Option<&V> {
         let family = self.family(network.addr());
         family.get(&Reverse(network.prefix_len()))?.get(&network.addr())

@@ -4,8 +4,8 @@ use super::access_list::{AccessList, AccessRules, Overlaid};
 
 /// Access rules from another source, in addition to the local rules of an [`AccessList`].
 ///
-/// Created by [`AccessList::overlay`], for example for rules from etcd or a ConfigMap. Overlays apply to requests that
-/// match no local rule. Several overlays are merged: see [`AccessList::overlay_rules`].
+/// Created by [`AccessList::overlay`], for example for rules from etcd or a ConfigMap. Several overlays are
+/// [merged](AccessList::overlay_rules).
 ///
 /// Dropping an overlay removes its rules. To keep clients blocked while a source is replaced, end the old overlay with
 /// [`leave`](Self::leave), and give both overlays the same [name](Self::named).
@@ -52,19 +52,15 @@ impl AccessOverlay {
         }
     }
 
-    /// Adds a name. Default: none.
-    ///
-    /// The overlay replaces overlays that had the same name when they were [left](Self::leave). An overlay can have
-    /// several names, for example the name of its source and the name of the limiter.
+    /// Adds a name, such as that of the source: the overlay replaces overlays that had the same name when they were
+    /// [left](Self::leave). Default: none.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// Replaces all rules of the overlay atomically.
-    ///
-    /// This also removes the rules of overlays with one of the same names that were [left](Self::leave). The cost is
-    /// proportional to the number of rules in all overlays of the list.
+    /// Replaces all rules of the overlay atomically, and removes those of overlays with one of the same names that were
+    /// [left](Self::leave). The cost is proportional to the number of rules in all overlays of the list.
     pub fn replace(&self, rules: AccessRules) {
         self.list.change_overlays(|overlays| {
             overlays.retain(|other| !self.owns(other) && !self.succeeds(other));
@@ -76,10 +72,8 @@ impl AccessOverlay {
         });
     }
 
-    /// Ends the overlay but keeps its rules.
-    ///
-    /// The rules apply until an overlay with one of the same [names](Self::named) calls [`replace`](Self::replace).
-    /// Without a name, the rules apply as long as the list exists.
+    /// Ends the overlay but keeps its rules, until an overlay with one of the same [names](Self::named) calls
+    /// [`replace`](Self::replace). Without a name, they apply as long as the list exists.
     pub fn leave(mut self) {
         let names = std::mem::take(&mut self.names);
         self.list.change_overlays(|overlays| {

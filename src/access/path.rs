@@ -1,11 +1,9 @@
 use http::uri::PathAndQuery;
 
-/// A path and everything below it, by whole segments.
 #[derive(Clone, Debug)]
 pub(super) struct PathPrefix(String);
 
 impl PathPrefix {
-    /// A trailing slash is ignored.
     pub(super) fn new(path: &str) -> Self {
         Self(path.strip_suffix('/').unwrap_or(path).to_owned())
     }
@@ -16,7 +14,7 @@ impl PathPrefix {
     }
 }
 
-/// Returns `true` if a request can have the configured path, and every server interprets the path in the same way.
+/// Every server interprets a sound path in the same way.
 pub(super) fn is_sound(path: &str) -> bool {
     // Parsing removes everything that is not part of the path.
     let parsed = path
@@ -25,8 +23,8 @@ pub(super) fn is_sound(path: &str) -> bool {
     path.starts_with('/') && parsed.unwrap_or(false) && is_plain(path)
 }
 
-/// Returns `true` if no server behind the layer can interpret the path as a different path. Servers differ in how they
-/// treat empty segments, `.` and `..`, text after a semicolon, and percent-encoded delimiters.
+/// Servers differ in how they treat empty segments, `.` and `..`, text after a semicolon, and percent-encoded
+/// delimiters.
 fn is_plain(path: &str) -> bool {
     let mut segments = path.split('/').skip(1).peekable();
     while let Some(segment) = segments.next() {
@@ -126,8 +124,7 @@ mod tests {
         }
     }
 
-    /// The segments of a path as read by the most lenient server, which decodes repeatedly and treats everything as a
-    /// delimiter.
+    /// Decodes repeatedly and treats everything as a delimiter.
     fn as_read_by_the_laxest_server(path: &str) -> Vec<String> {
         let mut decoded = path.to_owned();
         for code in ["%25", "%2e", "%2E", "%2f", "%2F", "%3b", "%5c"].repeat(4) {

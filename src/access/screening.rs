@@ -16,7 +16,6 @@ use crate::{
 
 #[derive(Default)]
 pub(crate) struct Screening {
-    /// Default: 403.
     pub(crate) blocked_status: Option<StatusCode>,
     pub(crate) exemptions: Vec<Exemption>,
     pub(crate) skips_cors_preflight: bool,
@@ -25,18 +24,15 @@ pub(crate) struct Screening {
 }
 
 pub(crate) enum Screened<'a> {
-    /// The kill switch is off.
     Off,
-    /// By the access list.
     Blocked,
-    /// By the access list.
     Allowed,
     Exempt(&'a Exemption),
     Preflight,
     Abnormal(AbnormalUsage),
-    /// The service has no capacity. The duration is the `Retry-After`.
+    /// With the `Retry-After`.
     Overloaded(Duration),
-    /// Count the request with this percentage of the quotas.
+    /// With this percentage of the quotas.
     Counted(u8),
 }
 
@@ -62,7 +58,7 @@ impl fmt::Display for Screened<'_> {
 }
 
 impl Screening {
-    /// The number is limited, because every exemption of a layer may be evaluated for every request.
+    /// Every exemption of a layer may be evaluated for every request.
     const MAX_EXEMPTIONS: usize = 64;
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -87,8 +83,8 @@ impl Screening {
             .for_each(|exemption| exemption.diagnose(request, findings));
     }
 
-    /// Access list → kill switch → exemptions → abnormal usage → capacity. The later steps, which call closures of
-    /// the application, are skipped if an earlier one decides.
+    /// Access list → kill switch → exemptions → abnormal usage → capacity. Later steps, which call closures of the
+    /// application, are skipped if an earlier one decides.
     #[inline]
     pub(crate) fn screen(
         &self,
@@ -119,7 +115,6 @@ impl Screening {
         }
     }
 
-    /// `usual` is the status of rejections by a quota.
     pub(crate) fn rejection_status(&self, outcome: Outcome, usual: StatusCode) -> StatusCode {
         match outcome {
             Outcome::Blocked => self.blocked_status.unwrap_or(StatusCode::FORBIDDEN),
@@ -128,7 +123,6 @@ impl Screening {
     }
 }
 
-/// As defined by the Fetch standard.
 fn is_cors_preflight(request: &Parts) -> bool {
     request.method == Method::OPTIONS
         && request.headers.contains_key(header::ORIGIN)

@@ -3,7 +3,7 @@
 pub(crate) enum ChargeRejection {
     /// Microseconds.
     For(u64),
-    /// The charge exceeds the capacity. Smaller charges can use the remaining units; `reset` is their effective window.
+    /// The charge exceeds the capacity. Smaller charges can use the remaining units.
     Never { remaining: u64, reset: Option<u64> },
 }
 
@@ -72,7 +72,6 @@ mod tests {
         assert_eq!(window.rejection(used(9), MINUTE - 5, 2, 1, 0, 0), None);
     }
 
-    /// The wait of a log is only exact for the charge of the reading.
     #[test]
     fn a_log_denies_other_charges_only_as_far_as_it_is_certain() {
         let counter = Counter::SlidingLog(SlidingLog::new(10, 60).unwrap());

@@ -6,21 +6,19 @@ use crate::{
     lease::{Lease, LeaseId},
 };
 
-/// Microseconds. If the clock of a server steps back by at most this time, the time of a partition is frozen until the
-/// clock catches up. Otherwise, each step back across a window boundary would grant the quota again.
+/// Microseconds by which a server's clock may step back: the time of a partition is frozen until the clock catches up.
+/// Otherwise, each step back across a window boundary would grant the quota again.
 pub(crate) const MAX_CLOCK_STEP: u64 = 5_000_000;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) now: Timestamp,
-    /// The microseconds by which `now` is ahead of its server's clock, which has stepped back.
+    /// The microseconds by which a clock that stepped back is behind `now`.
     pub(crate) ahead: u32,
-    /// Identifies a lifetime of the partition's numeric states, from the first charge until they are empty, reset or
-    /// lost. Charges of one lifetime are not refunded to another.
+    /// Identifies a lifetime of the numeric states: charges of one are not refunded to another.
     pub(crate) birth: u32,
 }
 
-/// In plan order.
 pub(crate) type Moments = SmallVec<[Moment; 2]>;
 
 impl Moment {
@@ -28,7 +26,7 @@ impl Moment {
         Timestamp::from_micros(self.now.as_micros().saturating_sub(self.ahead.into()))
     }
 
-    /// Converts a wait from the partition's time, which may be frozen, to a wait by a running clock.
+    /// Converts a wait from the partition's time, which may be frozen.
     #[inline]
     pub(crate) fn until(self, micros: u64) -> u64 {
         micros.saturating_add(self.ahead.into())
@@ -66,7 +64,7 @@ pub(crate) trait Arithmetic: Copy {
     /// Identifies the algorithm in the bytes of a ledger. Codes are never reused.
     const CODE: u64;
 
-    /// Converts a cost in units to a weight, above any limit if there is no exact one.
+    /// Above any limit if there is no exact weight.
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
         cost.min(EXACT)
@@ -76,12 +74,11 @@ pub(crate) trait Arithmetic: Copy {
 
     fn fill_micros(&self) -> u64;
 
-    /// `now` selects the window if windows differ in length.
     fn window_micros(&self, _now: u64) -> Option<u64> {
         None
     }
 
-    /// The time until units charged now expire, for algorithms that restore the whole quota at once.
+    /// For algorithms that restore the whole quota at once.
     fn lapse_micros(&self, _now: u64) -> Option<u64> {
         None
     }
@@ -89,25 +86,23 @@ pub(crate) trait Arithmetic: Copy {
     /// `first` is the number of the first entry of a new log.
     fn read(&self, state: &Self::State, times: Times, charge: u64, first: u64) -> Self::Reading;
 
-    /// `charge` must be admitted for this reading.
     fn charge(&self, state: &mut Self::State, now: u64, reading: Self::Reading, charge: u64, lease: Option<Lease>);
 
-    /// The part of a late charge to apply, in the numbers of the state. The charge is in the numbers of the settling
-    /// policy, whose bound limits the usage afterwards: the quota at the time of the decision, not that of the last
-    /// writer, which stores do not record for all algorithms.
+    /// The part of a late charge to apply, in the numbers of the state. It is bounded by the quota at the time of the
+    /// decision, that of the settling policy, because stores do not record the quota of the last writer for all
+    /// algorithms.
     fn believed(&self, reading: Self::Reading, late: Late<'_, Self>) -> u64;
 
     /// `refund` is in the numbers of the settling policy, and `state` must be advanced to `now`.
     fn refund(&self, state: &mut Self::State, now: u64, refund: u64, settling: &Self, receipt: Receipt);
 
-    /// `false` if a charge is not reduced when the actual cost is lower.
     fn is_refundable(&self, _is_unused: bool) -> bool {
         true
     }
 
     fn advance(&self, _state: &mut Self::State, _times: Times) {}
 
-    /// Not bounded, because a smaller quota must not hide the usage of a larger one.
+    /// A smaller quota must not hide the usage of a larger one.
     fn convert(&self, state: &Self::State, _from: &Self) -> Self::State {
         state.clone()
     }
@@ -131,14 +126,12 @@ pub(crate) trait Arithmetic: Copy {
 
     fn admits(&self, reading: Self::Reading, now: u64, charge: u64) -> bool;
 
-    /// A late charge may have reached the bound.
     fn charged(&self, reading: Self::Reading, charge: u64) -> Self::Reading;
 
     fn mark(_reading: Self::Reading, _charge: u64) -> u64 {
         0
     }
 
-    /// If only the time of the charge is known.
     fn any_mark(&self) -> u64 {
         0
     }
@@ -148,20 +141,18 @@ pub(crate) trait Arithmetic: Copy {
     /// A time over which the remaining units can be spread.
     fn reset(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
-    /// If nothing else is charged. `None` if all units remain, or if the time is unknown.
+    /// `None` if all units remain, or if the time is unknown.
     fn full_after(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
-    /// The time until a rejected charge is admitted, if nothing else is charged; `None` if it never is.
+    /// `None` if it is never admitted.
     fn wait(&self, reading: Self::Reading, now: u64, charge: u64) -> Option<u64>;
 
-    /// The time that an admitted request is queued.
     #[inline]
     fn delay(&self, _reading: Self::Reading, _charge: u64) -> u64 {
         0
     }
 
-    /// How long a charge is certainly rejected, and the wait to report, from a reading for a charge of `asked` with
-    /// this wait.
+    /// How long a charge is certainly rejected, and the wait to report, from a reading for `asked` with this wait.
     fn certain_wait(&self, _reading: Self::Reading, _asked: u64, _charge: u64, wait: u64) -> (u64, u64) {
         (wait, wait)
     }
@@ -171,43 +162,31 @@ pub(crate) trait Arithmetic: Copy {
         true
     }
 
-    /// The reading after a charge and `elapsed` microseconds, if nothing else is charged; `None` if unknown. During
-    /// `hold`, only one request calls the store.
+    /// `None` if unknown. During `hold`, only one request calls the store.
     fn predict(&self, reading: Self::Reading, now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<Self::Reading>;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// One entry per charge.
     Log,
-    /// Irrelevant once all units are restored.
     Numbers,
-    /// The holders of slots.
     Slots,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Late<'a, A> {
     pub(crate) charge: u64,
-    /// The numbers of the state may differ.
     pub(crate) settling: &'a A,
     pub(crate) receipt: Receipt,
-    /// The partition's time, in microseconds.
     pub(crate) now: u64,
-    /// The server's time, in microseconds.
     pub(crate) clock: u64,
 }
 
-/// As recorded when the charge was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Receipt {
-    /// The partition's time, in microseconds.
     pub(crate) at: u64,
-    /// The birth of the charged state; `None` if unknown.
     pub(crate) birth: Option<u32>,
-    /// See [`Arithmetic::mark`].
     pub(crate) mark: u64,
-    /// Charges older than this time are not refunded.
     pub(crate) refundable_micros: u64,
     pub(crate) lease: Option<LeaseId>,
 }

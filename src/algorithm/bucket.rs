@@ -1,15 +1,11 @@
-//! Token bucket and leaky bucket: a bucket whose used weight drains at a constant rate.
-//!
-//! The state is the used weight, not the remaining tokens: zero means unused at any capacity, and a change of the quota
-//! keeps the used units. In a *leaky bucket*, it is the weight of the queued requests.
+//! Token and leaky buckets, whose used weight drains at a constant rate. The state is the used weight, not the
+//! remaining tokens, so that a change of the quota keeps the used units.
 
 use std::num::NonZeroU64;
 
 use super::{Arithmetic, EXACT, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
 
-/// A bucket in exact integers.
-///
 /// With g = gcd(quota, window in µs), one unit has a *weight* of window / g, and each microsecond *drains* quota / g of
 /// the used weight, so neither rates nor times are rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,20 +13,17 @@ pub(crate) struct Bucket {
     pub(crate) weight: u64,
     /// Per microsecond.
     pub(crate) drain: u64,
-    /// The weight of a full burst.
     pub(crate) limit: u64,
-    /// After a late charge: twice the limit, capped at the largest amount.
+    /// After a late charge.
     pub(crate) bound: u64,
     pub(crate) is_leaky: bool,
-    /// In stored levels that keep this rate although their policy has changed; see [`OtherRate::is_kept`].
+    /// In stored levels; see [`OtherRate::is_kept`].
     pub(crate) keeps_rate: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BucketReading {
-    /// Rounded up if the level was written with other numbers.
     pub(crate) used: u64,
-    /// The rate at which the level drains after the call, if not at the rate of the policy.
     pub(crate) other: Option<OtherRate>,
 }
 
@@ -39,8 +32,8 @@ pub(crate) struct OtherRate {
     level: u64,
     weight: NonZeroU64,
     drain: NonZeroU64,
-    /// Until a charge is admitted. The first decision under the changed policy determines this, because a reported wait
-    /// must not change later.
+    /// Until a charge is admitted. Decided by the first decision under the changed policy, because a reported wait must
+    /// not change later.
     pub(crate) is_kept: bool,
 }
 
@@ -62,7 +55,6 @@ impl OtherRate {
 }
 
 impl Bucket {
-    /// Fails if the numbers cannot be represented exactly.
     pub(crate) fn token(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
         let window = window_secs * 1_000_000;
         let divisor = greatest_common_divisor(quota, window);
@@ -92,15 +84,14 @@ impl Bucket {
         })
     }
 
-    /// The capacity is `places` queued units, plus the unit that is leaving.
+    /// Of `places` queued units, plus the unit that is leaving.
     pub(crate) fn leaky(quota: u64, window_secs: u64, places: u64) -> Result<Self, String> {
         let mut bucket = Self::token(quota, window_secs, places.saturating_add(1))?;
         bucket.is_leaky = true;
         Ok(bucket)
     }
 
-    /// No interval of one window admits more than the quota: the capacity plus the units refilled in one window is the
-    /// quota, so the rate is reduced by the capacity.
+    /// The capacity plus the units refilled in one window is the quota.
     pub(crate) fn strict(quota: u64, window_secs: u64, capacity: u64) -> Result<Self, String> {
         if capacity > quota {
             return Err(format!(
@@ -115,9 +106,9 @@ impl Bucket {
         (self.weight, self.drain) == (other.weight, other.drain)
     }
 
-    /// A level above the capacity keeps a faster rate until the next charge. Otherwise, after a quota per day is
-    /// reduced to a thirtieth, an exhausted day would take a month to refill. A level that this bucket cannot represent
-    /// keeps its rate, too.
+    /// A level above the capacity keeps a faster rate until the next charge: after a quota per day is reduced to a
+    /// thirtieth, an exhausted day would otherwise take a month to refill. So does a level that this bucket cannot
+    /// represent.
     pub(crate) fn reading_of(&self, level: u64, by: &Self) -> BucketReading {
         let used = self.converted(level, by.weight);
         if level == 0 || self.has_numbers_of(by) {
@@ -129,12 +120,10 @@ impl Bucket {
         BucketReading { used, other }
     }
 
-    /// Rounded up, by less than the weight of a microsecond.
     fn converted(&self, level: u64, weight: u64) -> u64 {
         convert(level, weight, self.weight, f64::ceil).min(EXACT - 1)
     }
 
-    /// The time until a level of this bucket is at most `most`.
     fn micros_until(&self, reading: BucketReading, most: u64) -> u64 {
         let Some(other) = reading.other else {
             return self.micros_to_drain(reading.used.saturating_sub(most));
@@ -156,13 +145,9 @@ impl Bucket {
     /// The used weight after refunding `refund` of a charge made `age` microseconds ago, which filled the bucket to
     /// `filled_to`.
     ///
-    /// Units that were refilled since the charge are not refunded. Their exact number depends on all charges in
-    /// between, which a state of constant size cannot store, so this assumes that there were none. With two open
-    /// charges, the second refund may include refilled units. In total, at most the capacity plus the refilled units is
-    /// admitted from the first request on.
-    ///
-    /// A leaky bucket refunds only the last place, because the waits behind other places are already reported. A place
-    /// is the last if nothing was charged since.
+    /// Assumes that there were no other charges in between, which a state of constant size cannot store: with two open
+    /// charges, the second refund may include refilled units. A leaky bucket refunds only the last place, because the
+    /// waits behind other places are already reported.
     pub(crate) fn refunded(&self, used: u64, refund: u64, filled_to: u64, age: u64) -> u64 {
         let left = self.drained(filled_to, age);
         match self.is_leaky {
@@ -224,7 +209,6 @@ impl Arithmetic for Bucket {
         }
     }
 
-    /// A request that has left the leaky bucket has used its place.
     fn is_refundable(&self, is_unused: bool) -> bool {
         is_unused || !self.is_leaky
     }
@@ -265,7 +249,6 @@ impl Arithmetic for Bucket {
         reading.used + charge <= self.limit
     }
 
-    /// An admitted charge converts the level.
     #[inline]
     fn charged(&self, reading: BucketReading, charge: u64) -> BucketReading {
         BucketReading {
@@ -287,7 +270,7 @@ impl Arithmetic for Bucket {
         self.limit.saturating_sub(reading.used) / self.weight
     }
 
-    /// The time in which the remaining units refill, or until the next unit if none remains.
+    /// Until the next unit if none remains.
     #[inline]
     fn reset(&self, reading: BucketReading, now: u64) -> Option<u64> {
         Some(match self.remaining(reading, now) {
@@ -304,7 +287,6 @@ impl Arithmetic for Bucket {
         Some(self.micros_until(reading, self.limit.checked_sub(charge)?))
     }
 
-    /// The time until all earlier requests have left.
     #[inline]
     fn delay(&self, reading: BucketReading, charge: u64) -> u64 {
         if self.is_leaky && charge > 0 {
@@ -336,7 +318,7 @@ impl Arithmetic for Bucket {
     }
 }
 
-/// Converts a number of units to another weight. Divides doubles like the script, so that both agree to the bit.
+/// Divides doubles like the script, so that both agree to the bit.
 fn convert(amount: u64, from: u64, to: u64, round: fn(f64) -> f64) -> u64 {
     if from == to {
         return amount;
@@ -351,10 +333,8 @@ fn convert(amount: u64, from: u64, to: u64, round: fn(f64) -> f64) -> u64 {
     units.saturating_mul(to).saturating_add(part as u64)
 }
 
-/// Returns the largest fraction that is at most `drain / weight` and has a weight of at most `most`.
-///
-/// Searches the Stern-Brocot tree, many steps at a time: two fractions approach the rate from both sides, and all
-/// fractions between them have a larger weight than either.
+/// Searches the Stern-Brocot tree for the largest fraction that is at most `drain / weight` and has a weight of at most
+/// `most`, many steps at a time.
 fn slower_rate(drain: u64, weight: u64, most: u64) -> (u64, u64) {
     // The rate is in [low, high), each a numerator and a denominator.
     let (drain, weight, most) = (u128::from(drain), u128::from(weight), u128::from(most.max(1)));
@@ -487,8 +467,6 @@ mod tests {
         assert_eq!(bucket.micros_to_drain(10), 4);
     }
 
-    /// A second unit is charged a second later, and then the first unit is refunded. Admitting two units at the same
-    /// time would exceed the capacity.
     #[test]
     fn what_has_come_back_by_itself_is_not_given_back_again() {
         let bucket = Bucket::token(1, 1, 1).unwrap();
@@ -500,7 +478,6 @@ mod tests {
         assert_eq!(bucket.refunded(unit, u64::MAX, unit, u64::MAX), unit);
     }
 
-    /// Of ten charged units, five were refilled, so only the other five can be refunded.
     #[test]
     fn what_has_come_back_by_itself_is_the_used_part_of_a_charge_first() {
         let bucket = Bucket::token(1, 1, 10).unwrap();
@@ -519,7 +496,6 @@ mod tests {
         assert!(Bucket::strict(5, 60, 6).is_err());
     }
 
-    /// L20
     #[test]
     fn requests_leave_half_a_second_apart_at_two_a_second() {
         let leaky = Bucket::leaky(2, 1, 3).unwrap();

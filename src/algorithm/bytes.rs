@@ -1,6 +1,6 @@
 //! Variable-length integers.
 
-/// Largest amount. Lua numbers are doubles, which represent every integer only up to 2⁵³.
+/// Lua numbers are doubles, which represent every integer only up to 2⁵³.
 pub(crate) const EXACT: u64 = 1 << 53;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,6 @@ impl Writer {
     }
 }
 
-/// Returns `None` for invalid bytes, and never panics.
 #[derive(Debug)]
 pub(crate) struct Reader<'a>(&'a [u8]);
 
@@ -59,7 +58,6 @@ impl<'a> Reader<'a> {
         self.any().filter(|number| *number <= EXACT)
     }
 
-    /// Not zero.
     pub(crate) fn divisor(&mut self) -> Option<u64> {
         self.amount().filter(|number| *number > 0)
     }

@@ -2,10 +2,8 @@
 //!
 //! Policies with different windows share a count if months of a caller begin on another day, or if instances have
 //! different time-zone data. A count lasts until the window in which it began has ended, by the policy that began it or
-//! by the present one. So each policy keeps the renewals that it has announced, and writes nothing to announce one.
-//!
-//! A count contains the time at which it began, not the start of its window. Otherwise, a caller could get several
-//! quotas on one date, by days of which each begins a month later than the one before.
+//! by the present one, so that announced renewals are kept. It stores the time at which it began: with the start of its
+//! window, a caller could get several quotas on one date, by days of which each begins a month later.
 
 mod borders;
 mod period;
@@ -21,23 +19,22 @@ use crate::lease::Lease;
 
 const HOUR: u64 = 3_600 * SECOND;
 
-/// Windows whose ends differ by less are the same window, in different time-zone data. Ends of months that begin on
+/// Ends that differ by less belong to the same window, in different time-zone data. Ends of months that begin on
 /// different days differ by at least 23 hours, unless both begin on the last day of a short month.
 const SAME: u64 = 12 * HOUR;
 
-/// The length of a count is a multiple of this time, so that the narrow layout of the script can represent it.
-/// Boundaries are multiples, too, so a rounded beginning never precedes one.
+/// The length of a count is a multiple of this time, which the narrow layout of the script can represent. Boundaries
+/// are multiples, too, so a rounded beginning never precedes one.
 const GRAIN: u64 = 25 * SECOND;
 
-/// The length of a count whose end is unknown: two months.
+/// Two months, if the end is unknown.
 const LONGEST: u64 = 62 * 24 * HOUR;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Calendar {
     pub(crate) limit: u64,
-    /// After a late charge: twice the limit.
     pub(crate) bound: u64,
-    /// `None` in a ledger's bytes, for a policy that this instance does not have.
+    /// `None` for a policy in a ledger's bytes that this instance does not have.
     borders: Option<&'static Borders>,
 }
 
@@ -51,17 +48,16 @@ struct Near {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Count {
     start: u64,
-    /// Of the window, by the policy that began the count. 0 if unknown, because a clock was ahead.
+    /// By the policy that began the count. 0 if unknown, because a clock was ahead.
     end: u64,
     used: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CalendarReading {
-    /// When the units expire. 0 if there is no count.
+    /// 0 without a count.
     pub(crate) end: u64,
     pub(crate) used: u64,
-    /// Also for policies with other windows.
     pub(crate) count: Count,
 }
 
@@ -74,7 +70,6 @@ impl Calendar {
         }
     }
 
-    /// For stores that compute no dates.
     #[cfg_attr(
         not(feature = "redis"),
         allow(dead_code, reason = "only the memory store computes dates")
@@ -94,7 +89,6 @@ impl Calendar {
         near.end - near.start
     }
 
-    /// The time until the units of a reading expire, or until the window ends.
     fn left(&self, reading: CalendarReading, now: u64) -> u64 {
         match reading.end > now {
             true => reading.end - now,
@@ -139,7 +133,7 @@ impl Count {
         }
     }
 
-    /// A beginning after `last` was written by a clock that was ahead, and is moved to `last`, which was its time then.
+    /// A beginning after `last` was written by a clock that was ahead.
     fn since(self, last: u64) -> Self {
         match self.start > last {
             true => Self {
@@ -174,7 +168,6 @@ impl Arithmetic for Calendar {
         self.limit
     }
 
-    /// A lower bound for all windows.
     fn fill_micros(&self) -> u64 {
         HOUR
     }
@@ -208,7 +201,6 @@ impl Arithmetic for Calendar {
         };
     }
 
-    /// Drops charges of a window that has ended, by the partition's time and by the server's clock.
     fn believed(&self, reading: CalendarReading, late: Late<'_, Self>) -> u64 {
         let start = late.settling.near(late.now).start;
         match late.receipt.at < start && start <= late.clock {
@@ -217,8 +209,8 @@ impl Arithmetic for Calendar {
         }
     }
 
-    /// Units of past windows and of earlier counts are not refunded. A charge from before the beginning of the count is
-    /// in the count if both have the same window: a late charge has then begun it.
+    /// A charge from before the beginning of the count is in the count if both have the same window: a late charge has
+    /// then begun it.
     fn refund(&self, count: &mut Box<Count>, now: u64, refund: u64, settling: &Self, receipt: Receipt) {
         let near = settling.near(now);
         let is_own = receipt.at >= count.start || is_same(count.end, near.end);
@@ -231,7 +223,6 @@ impl Arithmetic for Calendar {
         **count = count.current(times);
     }
 
-    /// Parsed bytes contain no windows.
     fn in_windows_of(self, settling: &Self) -> Self {
         Self {
             borders: settling.borders,
@@ -282,7 +273,7 @@ impl Arithmetic for Calendar {
         self.limit.saturating_sub(reading.used)
     }
 
-    /// The time until the window ends, or longer, so that clients do not exceed twice the rate.
+    /// Longer than the window if clients would otherwise exceed twice the rate.
     fn reset(&self, reading: CalendarReading, now: u64) -> Option<u64> {
         let least = self.least_time_for(self.remaining(reading, now), now);
         Some(self.left(reading, now).max(least))

@@ -1,7 +1,6 @@
 use super::{Arithmetic, Late, Reader, Receipt, Times, Writer};
 use crate::lease::Lease;
 
-/// A policy with quota 0. The value 0 never reaches the arithmetic of another algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Closed;
 

@@ -46,7 +46,6 @@ impl Arithmetic for Concurrency {
         }
     }
 
-    /// A late charge acquires no slot, because it has no lease.
     fn believed(&self, _held: u64, _late: Late<'_, Self>) -> u64 {
         0
     }
@@ -115,11 +114,9 @@ impl Arithmetic for Concurrency {
     }
 }
 
-/// The end of each lease that holds a slot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Slots {
     leases: IndexMap<LeaseId, u64, foldhash::fast::RandomState>,
-    /// No lease ends before this time.
     first_end: Option<u64>,
 }
 

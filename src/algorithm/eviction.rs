@@ -1,25 +1,22 @@
 use super::{Counter, Form, State, Times};
 
-/// Eviction priority: how much a caller would gain if this state were evicted.
-///
-/// This is the used share of the quota, so that policies with large quotas do not displace others. It is rounded up to
-/// steps, because it shrinks over time: a bucket of a day that was exhausted a while ago should rank above a bucket of
-/// one unit per second that a single request has just exhausted.
+/// How much a caller would gain if this state were evicted: the used share of the quota. It is rounded up to steps,
+/// because it shrinks over time: an exhausted bucket of a day should rank above a bucket of one unit per second that a
+/// single request has just exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionPriority {
-    /// Used eighths of the quota, rounded up, or [`Self::HELD`].
     level: u8,
-    /// The time from which nothing is used. Breaks ties between equal levels.
+    /// When nothing is used. Breaks ties.
     until: u64,
 }
 
 impl EvictionPriority {
     const EXHAUSTED: u8 = 8;
-    /// Held slots must not be granted to other requests before their holders release them.
+    /// Held slots must not be granted again.
     const HELD: u8 = u8::MAX;
 
-    /// Halves the level, for a partition with a single decision: a flood of new keys ranks below callers that have used
-    /// more than half of their quota, even if each of its requests exhausts a quota.
+    /// For a partition with a single decision: a flood of new keys ranks below callers that have used more than half of
+    /// their quota.
     pub(crate) fn of_one_request(self) -> Self {
         let level = match self.level {
             Self::HELD => Self::HELD,
@@ -34,7 +31,6 @@ impl EvictionPriority {
 }
 
 impl Counter {
-    /// `None` if nothing is used.
     pub(crate) fn eviction_priority(&self, state: &State, times: Times) -> Option<EvictionPriority> {
         let until = self.empty_at(state, times.last);
         if until <= times.now {
@@ -68,7 +64,6 @@ mod tests {
     const SECOND: u64 = 1_000_000;
     const DAY: u64 = 86_400 * SECOND;
 
-    /// `elapsed` is the time since the start of a window.
     fn worths(used: u64, elapsed: u64) -> Vec<Option<EvictionPriority>> {
         let counters = [
             Counter::Bucket(Bucket::token(10, 86_400, 10).unwrap()),
@@ -113,7 +108,6 @@ mod tests {
         }
     }
 
-    /// Overdrawn policies rank like exhausted ones, because the actual cost of a single request may exceed any quota.
     #[test]
     fn what_is_exhausted_for_longer_is_worth_more() {
         for (less, more) in worths(10, 0).iter().zip(worths(20, 0)) {

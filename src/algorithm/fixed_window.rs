@@ -1,5 +1,3 @@
-//! Fixed window counter, with windows aligned to the Unix epoch.
-
 use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
@@ -52,7 +50,6 @@ impl Arithmetic for FixedWindow {
         late.settling.0.believed(used, late.charge)
     }
 
-    /// Units of past windows are not refunded.
     fn refund(&self, used: &mut u64, now: u64, refund: u64, _settling: &Self, receipt: Receipt) {
         if receipt.at >= self.0.start(now) {
             *used = used.saturating_sub(refund);
@@ -94,7 +91,7 @@ impl Arithmetic for FixedWindow {
         self.0.limit.saturating_sub(used)
     }
 
-    /// The time until the window ends, or longer, so that clients do not exceed twice the rate.
+    /// Longer than the window if clients would otherwise exceed twice the rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.0.least_time_for(self.remaining(used, now));
         Some(self.0.left(now).max(least))
@@ -130,7 +127,6 @@ mod tests {
         assert_eq!(window.wait(10, 2 * MINUTE, 11), None);
     }
 
-    /// D6: ten units in the last second of a minute would suggest sixty times the rate.
     #[test]
     fn the_end_of_a_window_does_not_invite_to_more_than_twice_the_rate() {
         let window = FixedWindow::new(10, 60);

@@ -3,17 +3,15 @@ use super::{ChargeRejection, Counter, Form, Lockout, Measured, Newcomer, Reading
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) counter: Counter,
-    /// What clients see, if the counter also admits an overage. Both have the same states and readings.
+    /// What clients see, if there is an overage. Both have the same states and readings.
     pub(crate) quota: Option<Counter>,
     pub(crate) lockout: Option<Lockout>,
-    /// The bucket of a new caller is not full.
     pub(crate) newcomer: Option<Newcomer>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PolicyReading {
     pub(crate) counted: Reading,
-    /// In microseconds; 0 without a lockout.
     pub(crate) locked: u64,
 }
 
@@ -40,7 +38,6 @@ impl Limit {
         }
     }
 
-    /// The remaining time of the lockout, or of a new one if the charge exhausts the counter.
     #[inline]
     fn locked_by(&self, left: u64, charge: u64, remaining: impl FnOnce() -> u64) -> u64 {
         match self.lockout {
@@ -56,8 +53,8 @@ impl Limit {
         }
     }
 
-    /// If a log with an overage admits the charge, the wait of its reading is the time until a unit of the quota
-    /// remains. A peek does not keep the charge.
+    /// The wait of a log with an overage is the time until a unit of the quota remains. A peek does not keep the
+    /// charge.
     #[inline]
     pub(crate) fn measure(&self, state: &State, times: Times, cost: u64, is_kept: bool, first: u64) -> Measured {
         let mut measured = self.counter.measure(state, times, cost, first);
@@ -69,7 +66,6 @@ impl Limit {
         measured
     }
 
-    /// The reading was made for a cost of `asked`.
     #[inline]
     pub(crate) fn left_after(&self, reading: &PolicyReading, now: u64, asked: u64, charge: u64) -> (u64, Option<u64>) {
         let (remaining, reset) = match &self.quota {
@@ -116,8 +112,8 @@ impl Limit {
         Some(counted.max(reading.locked))
     }
 
-    /// The certain rejection, `elapsed` microseconds after a reading at `now` for a charge of `asked`. `None` if the
-    /// charge may pass. The wait of a log can be too long if the reading was made for another charge.
+    /// The certain rejection, `elapsed` microseconds after a reading for a charge of `asked`. `None` if the charge may
+    /// pass. For another charge, the wait of a log can be too long.
     #[inline]
     pub(crate) fn rejection(
         &self,

@@ -1,6 +1,5 @@
-//! A lockout: a policy rejects every request for some time after it was exhausted.
-//!
-//! The remaining time is stored as a bucket of microseconds, so that instances can carry a lockout without knowing it.
+//! The remaining time of a lockout is stored as a bucket of microseconds, so that instances can carry it without
+//! knowing it.
 
 use super::{Bucket, Counter, EXACT, Reading, State, Times};
 
@@ -45,8 +44,8 @@ impl Lockout {
         State::Bucket(left)
     }
 
-    /// The remaining time after a settlement. A charge that exhausts the policy starts a lockout, but does not extend
-    /// one; a refund that restores a unit ends it.
+    /// A charge that exhausts the policy starts a lockout, but does not extend one; a refund that restores a unit ends
+    /// it.
     pub(crate) fn settled(&self, left: u64, is_refund: bool, is_used_up: bool) -> u64 {
         match (is_refund, is_used_up) {
             (false, true) if left == 0 => self.micros,

@@ -1,12 +1,11 @@
 //! The algorithms, as pure functions of states and times, one file each.
 //!
 //! A [`Counter`] is a policy in the numbers of its algorithm. Its [`State`] is stored by in-process stores, and its
-//! [`Reading`] is the state of any store at one time, before a charge. A [`Limit`] is a counter with an optional
-//! [`Lockout`], and the counter of the quota that clients see, if the first one also admits an overage. Everything
-//! reported to clients is derived from its [`PolicyReading`].
+//! [`Reading`] is the state of any store before a charge. A [`Limit`] is a counter with an optional [`Lockout`] or
+//! overage. Everything reported to clients is derived from its [`PolicyReading`].
 //!
-//! Each algorithm implements [`Arithmetic`]. The Lua file of the same name does the same arithmetic in the same order:
-//! integers below 2⁵³ and only + − × ÷, comparisons, floor and ceil, so that doubles and integers give equal results.
+//! The Lua file of the same name does the arithmetic of [`Arithmetic`] in the same order: integers below 2⁵³ and only +
+//! − × ÷, comparisons, floor and ceil, so that doubles and integers give equal results.
 
 mod ahead;
 mod arithmetic;

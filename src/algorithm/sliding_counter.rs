@@ -1,10 +1,9 @@
-//! Sliding window counter: the count of the current window, plus the count of the previous window, weighted by its
-//! overlap with the sliding window.
+//! The count of the current window, plus that of the previous one, weighted by its overlap with the sliding window.
 
 use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
-/// Products of units and microseconds can exceed 64 bits, so this uses 128 bits, and the script multiplies in halves.
+/// Products of units and microseconds need 128 bits; the script multiplies in halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlidingCounter(pub(crate) Window);
 
@@ -47,8 +46,7 @@ impl SlidingCounter {
             .saturating_add(self.weight_of(windows.current))
     }
 
-    /// The microseconds from the start of a window until `count` units of the previous window weigh at most `room`
-    /// units.
+    /// From the start of a window until `count` units of the previous one weigh at most `room` units.
     fn micros_until_overlap(&self, count: u64, room: u64) -> u64 {
         let window = u128::from(self.0.micros);
         let overlap = self
@@ -146,8 +144,7 @@ impl Arithmetic for SlidingCounter {
         (left / u128::from(self.0.micros)) as u64
     }
 
-    /// The time until the window ends, or longer, so that clients do not exceed twice the rate. If no unit remains, the
-    /// time until the next unit.
+    /// Longer than the window if clients would otherwise exceed twice the rate. If no unit remains, until the next one.
     fn reset(&self, windows: Windows, now: u64) -> Option<u64> {
         Some(match self.remaining(windows, now) {
             0 => self.wait(windows, now, 1).unwrap_or(0),
@@ -189,7 +186,6 @@ mod tests {
         Windows { previous, current }
     }
 
-    /// L18: a quarter into the window, 3 + 10 × 75 % = 10.5.
     #[test]
     fn the_last_window_is_weighed_by_its_overlap() {
         let counter = SlidingCounter::new(12, 60);

@@ -1,5 +1,3 @@
-//! Sliding window log: stores the time of each request, and counts the requests of the last window exactly.
-
 use std::collections::VecDeque;
 
 use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Window, Writer};
@@ -8,7 +6,7 @@ use crate::lease::Lease;
 /// Each unit may be a separate entry.
 pub(crate) const MAX_QUOTA: u64 = 10_000;
 
-/// A refund renumbers all later entries. A charge with more later entries than this is not refunded.
+/// A refund renumbers all later entries. With more of them, a charge is not refunded.
 const MAX_RENUMBERED: usize = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +18,10 @@ pub(crate) struct LogReading {
     /// Microseconds until the requested charge passes, or until the next unit if it never fits. If it passes now, 0, or
     /// with an overage, until a unit of the quota remains after it.
     pub(crate) wait: u64,
-    /// Microseconds; 0 without entries.
     pub(crate) oldest_leaves: u64,
-    /// Microseconds; 0 without entries.
     pub(crate) newest_leaves: u64,
-    /// The number of the newest entry, even if refunded. If nothing in the window is used, a number that no entry has
-    /// had, because the store may drop expired entries between this reading and its charge.
+    /// The number of the newest entry. If nothing is used, a number that no entry has had, because the store may drop
+    /// expired entries between this reading and its charge.
     pub(crate) sequence: u64,
 }
 
@@ -39,12 +35,10 @@ impl SlidingLog {
         Ok(Self(Window::new(quota, window_secs)))
     }
 
-    /// One unit if the charge never fits.
     fn answered(&self, asked: u64) -> u64 {
         if asked <= self.0.limit { asked } else { 1 }
     }
 
-    /// The time until a unit remains after an admitted charge.
     pub(crate) fn wait_for_one(&self, log: &<Self as Arithmetic>::State, times: Times, charge: u64) -> u64 {
         match charge < self.0.limit {
             true => self.read(log, times, charge + 1, 0).wait,
@@ -101,7 +95,7 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// Also drops a refunded last entry, because the new entry has a higher number.
+    /// A refunded last entry is dropped, because the new entry has a higher number.
     fn charge(&self, log: &mut Box<Log>, now: u64, reading: LogReading, charge: u64, _lease: Option<Lease>) {
         if charge > 0 {
             log.0.drain(..log.first_counted(self, now));
@@ -217,7 +211,6 @@ impl Arithmetic for SlidingLog {
         }
     }
 
-    /// One above the newest entry before.
     fn mark(reading: LogReading, _charge: u64) -> u64 {
         reading.sequence + 1
     }
@@ -226,8 +219,8 @@ impl Arithmetic for SlidingLog {
         self.0.limit.saturating_sub(reading.used)
     }
 
-    /// The time until the oldest entry leaves, or longer, so that clients do not exceed twice the rate. The time until
-    /// all entries leave, if several units must leave before one remains and the wait is unknown.
+    /// Longer than until the oldest entry leaves if clients would otherwise exceed twice the rate. Until all leave if
+    /// several must and their times are unknown.
     fn reset(&self, reading: LogReading, now: u64) -> Option<u64> {
         let remaining = self.remaining(reading, now);
         let natural = match reading {
@@ -262,13 +255,12 @@ impl Arithmetic for SlidingLog {
         (certain, shown.max(certain))
     }
 
-    /// Only if a single unit must leave: the times at which further units leave are unknown.
     fn predicts(&self, reading: LogReading, asked: u64) -> bool {
         reading.used + asked == self.0.limit + 1
     }
 
-    /// The number of units that leave is unknown. For the time `hold` after the first entry has left, only one request
-    /// calls the store.
+    /// The number of units that leave is unknown. For the time `hold` after the first has left, only one request calls
+    /// the store.
     fn predict(&self, reading: LogReading, _now: u64, elapsed: u64, charge: u64, hold: u64) -> Option<LogReading> {
         let first_leaves = reading.wait.max(reading.oldest_leaves);
         let is_known = elapsed < reading.oldest_leaves;
@@ -290,13 +282,12 @@ impl Arithmetic for SlidingLog {
 struct Entry {
     at: u64,
     sequence: u64,
-    /// The sum of the units of all entries up to this entry.
     total: u64,
     cost: u64,
 }
 
-/// Oldest entries first. The last entry is kept after a full refund, until the next charge. Otherwise, another entry of
-/// the same microsecond could get its number, and a second refund would refund that entry.
+/// Oldest first. The last entry is kept after a full refund: another entry of the same microsecond could otherwise get
+/// its number, and be refunded in its place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Log(VecDeque<Entry>);
 
@@ -329,7 +320,6 @@ mod tests {
         policy.charge(log, now, before, cost, None);
     }
 
-    /// L17
     #[test]
     fn ten_at_0_59_pass_again_at_1_59() {
         let policy = SlidingLog::new(10, 60).unwrap();

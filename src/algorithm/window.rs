@@ -4,11 +4,10 @@ use super::{Reader, Writer};
 pub(crate) struct Window {
     pub(crate) micros: u64,
     pub(crate) limit: u64,
-    /// After a late charge: twice the limit.
     pub(crate) bound: u64,
 }
 
-/// Above any count that charges can reach. Products with this number are exact in the script.
+/// Products with this number are exact in the script.
 pub(super) const MAX_COUNT: u64 = 1 << 51;
 
 impl Window {
@@ -20,7 +19,6 @@ impl Window {
         }
     }
 
-    /// Windows start at multiples of their length since the Unix epoch.
     pub(super) fn start(&self, moment: u64) -> u64 {
         moment - moment % self.micros
     }
@@ -34,12 +32,10 @@ impl Window {
         used.saturating_add(charge).min(self.bound.max(used))
     }
 
-    /// The part of a late charge to apply. `self` is the settling policy.
     pub(super) fn believed(&self, used: u64, charge: u64) -> u64 {
         charge.min(self.bound.saturating_sub(used))
     }
 
-    /// The time in which `units` correspond to at most twice the rate.
     pub(super) fn least_time_for(&self, units: u64) -> u64 {
         let micros = (u128::from(units) * u128::from(self.micros)).div_ceil(2 * u128::from(self.limit));
         u64::try_from(micros).unwrap_or(u64::MAX)

@@ -48,11 +48,7 @@ pub struct Allowance<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Known<'a> {
     Rejection(ChargeRejection),
-    /// `charged` is the charge, plus the units used since.
-    Measured {
-        measured: MeasuredCharge<'a>,
-        charged: u64,
-    },
+    Measured { measured: MeasuredCharge<'a>, charged: u64 },
 }
 
 impl<'a> Allowance<'a> {
@@ -75,7 +71,7 @@ impl<'a> Allowance<'a> {
     ///
     /// 0 above the quota of a policy with an [overage](QuotaPolicy::with_overage), during a
     /// [lockout](QuotaPolicy::with_lockout), and in a [cached](crate::Decision::is_cached) rejection with a
-    /// [wait](Self::retry_after), because other requests may have used the units since.
+    /// [wait](Self::retry_after).
     pub fn remaining(&self) -> u64 {
         self.left().0
     }
@@ -86,17 +82,15 @@ impl<'a> Allowance<'a> {
     /// - If no unit remains, the time until the next unit of the quota (not of an [overage](QuotaPolicy::with_overage))
     ///   is available and a [lockout](QuotaPolicy::with_lockout) has ended. For a sliding window log with an overage,
     ///   up to a window too long if the charge was not made or has changed since.
-    /// - Otherwise, for a bucket, the time in which the remaining units refill: a client that spends them in this time
-    ///   never exceeds the rate.
-    /// - Otherwise, for a window, the time until it ends or its oldest unit expires, or longer, so that such a client
-    ///   does not exceed twice the rate.
+    /// - Otherwise, for a bucket, the time in which the remaining units refill.
+    /// - Otherwise, for a window, the time until it ends or its oldest unit expires, or longer, so that a client that
+    ///   spreads its requests does not exceed twice the rate.
     ///
     /// `None` for a concurrency limit and for a policy with quota 0.
     pub fn effective_window(&self) -> Option<Duration> {
         self.left().1.map(Duration::from_micros)
     }
 
-    /// The remaining units, and the effective window in microseconds.
     #[inline]
     pub(crate) fn left(&self) -> (u64, Option<u64>) {
         let wait = self.wait().filter(|_| self.policy().is_timed());
@@ -126,7 +120,7 @@ impl<'a> Allowance<'a> {
         overage.saturating_sub(limit.remaining(after, now))
     }
 
-    /// Returns `true` if this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
+    /// Returns whether this policy rejects the request, or would if it were not a [shadow](QuotaPolicy::shadow).
     pub fn is_violated(&self) -> bool {
         match self.known {
             Known::Rejection(_) => true,
@@ -137,9 +131,9 @@ impl<'a> Allowance<'a> {
     /// Returns the time until this policy admits an identical request, if no other request comes first.
     ///
     /// Exact to the microsecond; for a concurrency limit, an estimate of 1 s. `None` if the policy does not reject the
-    /// request, or can never admit it. In a [cached](crate::Decision::is_cached) rejection by a [sliding window
-    /// log](crate::Algorithm::SlidingWindowLog), too long, by up to a whole window, if the request costs more than the
-    /// request that the store rejected.
+    /// request, or can never admit it. Up to a window too long in a [cached](crate::Decision::is_cached) rejection by a
+    /// [sliding window log](crate::Algorithm::SlidingWindowLog), if the request costs more than the one that the store
+    /// rejected.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait().map(Duration::from_micros)
     }
@@ -155,12 +149,10 @@ impl<'a> Allowance<'a> {
     }
 
     /// Returns the time until the policy has all of its units and no [lockout](QuotaPolicy::with_lockout), if no other
-    /// request comes first.
+    /// request comes first, for display: clients need not [wait that long](Self::effective_window).
     ///
-    /// Exact to the microsecond. Use this to display when the quota is restored; clients need not [wait that
-    /// long](Self::effective_window).
-    ///
-    /// `None` if nothing is used, for concurrency limits, and in a [cached](crate::Decision::is_cached) rejection.
+    /// Exact to the microsecond. `None` if nothing is used, for concurrency limits, and in a
+    /// [cached](crate::Decision::is_cached) rejection.
     pub fn full_after(&self) -> Option<Duration> {
         let Known::Measured { measured, charged } = self.known else {
             return None;

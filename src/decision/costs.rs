@@ -5,9 +5,8 @@ pub(crate) struct Costs {
     pub(crate) requests: u64,
     pub(crate) request_bytes: u64,
     pub(crate) response_bytes: u64,
-    /// The minimum number of bytes: 1, or 0 for a request that is not counted.
+    /// 1, or 0 for a request that is not counted.
     pub(crate) counted: u32,
-    /// 1 or 0.
     pub(crate) slots: u32,
     pub(crate) units: UnitCosts,
 }
@@ -22,7 +21,6 @@ impl Costs {
         units: UnitCosts::NONE,
     };
 
-    /// `main` has no costs if the charge is refunded.
     pub(super) fn joined_to(&self, main: &Self) -> Self {
         match main.counted {
             0 => Self::NOTHING,
@@ -50,7 +48,6 @@ impl Costs {
     }
 }
 
-/// Amounts in up to three custom units; 0 for all others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnitCosts {
     amounts: [u64; MAX_UNITS],
@@ -73,7 +70,6 @@ impl UnitCosts {
         self.place(unit).map_or(0, |place| self.amounts[place])
     }
 
-    /// Ignored if three other units are set.
     #[inline]
     pub(crate) fn set(&mut self, unit: UnitId, amount: u64) {
         if let Some(place) = self.place(unit).or_else(|| self.place(UnitId::NONE)) {

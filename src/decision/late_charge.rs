@@ -7,7 +7,6 @@ use super::{
 use crate::{algorithm::Reading, policy::QuotaUnit};
 
 impl Settlement {
-    /// Charges the requests and custom units of a plan without a decision, like a [late charge](Self#late-charges).
     pub(crate) fn late_charge(plan: Plan) -> (Self, Excess) {
         let deltas = plan.charges().map(|charge| {
             let policy = charge.policy();
@@ -27,12 +26,10 @@ impl Settlement {
 }
 
 impl PartSettlement<'_> {
-    /// Returns `true` if the store must call [`note_readings`](Self::note_readings).
     pub(crate) fn needs_readings(&self) -> bool {
         self.excess.is_some()
     }
 
-    /// `readings` are those before the charge, in plan order.
     pub(crate) fn note_readings(&self, now: u64, readings: impl IntoIterator<Item = Reading>) {
         let Some((excess, number)) = self.excess else { return };
         let changes = self.part.charges().zip(self.adjustments()).zip(readings);

@@ -16,7 +16,7 @@ use crate::{
 /// The result of [`Store::acquire`](crate::Store::acquire): the readings for a [`Plan`] and its charges.
 ///
 /// The store decides whether the plan fits, and charges it in the same step. A measurement holds the only receipt of
-/// the charge, so it cannot be cloned. If it is dropped, the charge is final.
+/// the charge: if it is dropped, the charge is final.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -65,7 +65,6 @@ impl Measurement {
         Ok(Self::answered(plan, lease, is_allowed))
     }
 
-    /// Computes from the readings which charges fit.
     pub(crate) fn of_readings(
         mut plan: Plan,
         moments: Moments,
@@ -85,7 +84,6 @@ impl Measurement {
         Self::answered(plan, lease, is_allowed).with_rates()
     }
 
-    /// Adjusts the rates of buckets whose policies have changed to this decision.
     fn with_rates(mut self) -> Self {
         let (is_written, is_allowed) = (self.plan().is_charged(), self.is_allowed());
         for Read { reading, fits } in &mut self.0.0.answer.read {
@@ -117,8 +115,8 @@ impl Measurement {
         Self(plan)
     }
 
-    /// Derives the measurement of another plan with the same policies at the same time, as if `units_before` units had
-    /// been charged first. Since then, other requests have used `used_since` units, at an unknown time.
+    /// As if `units_before` units had been charged first. Since then, other requests have used `used_since` units, at
+    /// an unknown time.
     pub(super) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Self {
         let readings = self.charges().map(|measured| {
             let limit = measured.charge.policy().limit();
@@ -135,10 +133,10 @@ impl Measurement {
         &self.0.0.answer
     }
 
-    /// Returns `true` if the plan fits.
+    /// Returns whether the plan fits.
     ///
-    /// If so, the store has made all charges, except for [shadow](crate::QuotaPolicy::shadow) policies whose charge
-    /// does not fit. Otherwise, and in a [peek](crate::Store::peek), nothing is charged.
+    /// If so, the store has made all charges, except those of [shadow](crate::QuotaPolicy::shadow) policies that do not
+    /// fit. Otherwise, and in a [peek](crate::Store::peek), nothing is charged.
     #[inline]
     pub fn is_allowed(&self) -> bool {
         self.answer().is_allowed
@@ -179,7 +177,6 @@ impl Measurement {
         })
     }
 
-    /// Ignores slots.
     pub(crate) fn new_partitions(&self) -> usize {
         if !self.is_allowed() || !self.plan().is_charged() {
             return 0;
@@ -259,13 +256,13 @@ impl<'a> MeasuredCharge<'a> {
         self.charge
     }
 
-    /// Returns `true` if the policy has enough remaining units.
+    /// Returns whether the policy has enough remaining units.
     #[inline]
     pub fn is_within_limit(&self) -> bool {
         self.fits
     }
 
-    /// Returns `true` if the store made the charge.
+    /// Returns whether the store made the charge.
     #[inline]
     pub fn is_charged(&self) -> bool {
         self.fits && self.is_made

@@ -1,5 +1,5 @@
-//! Store calls: a [`Plan`] goes to the store, which returns a [`Measurement`]. The [`Decision`] is derived from it, and
-//! a [`Settlement`] may follow.
+//! A [`Plan`] goes to a store, which returns a [`Measurement`]. The [`Decision`] is derived from it, and a
+//! [`Settlement`] may follow.
 
 mod allowance;
 mod answer;

@@ -17,7 +17,6 @@ use crate::{
 pub(crate) struct Cached(Plan);
 
 impl Cached {
-    /// `now` is the store's time, if it is known.
     pub(crate) fn new(mut plan: Plan, rejections: ChargeRejections, now: Timestamp) -> Self {
         let answer = &mut plan.0.answer;
         answer.rejections = rejections;
@@ -55,13 +54,12 @@ impl Clone for Cached {
 }
 
 enum Source {
-    /// A wait that the application has set.
     NoStore(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
 }
 
-/// Clones have no receipt, because a charge can be settled only once.
+/// A charge can be settled only once.
 impl Clone for Source {
     fn clone(&self) -> Self {
         match self {
@@ -74,8 +72,8 @@ impl Clone for Source {
 
 /// The decision on a request, with one [`Allowance`] per policy.
 ///
-/// The layer inserts it into the extensions of its rejections and of responses that [failed open](Outcome::FailedOpen),
-/// or with [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response) of all.
+/// The layer inserts it into the extensions of its rejections and of responses that [failed open](Outcome::FailedOpen);
+/// with [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), of all responses.
 ///
 /// ```
 /// use tower_quota::{Decision, Outcome};
@@ -183,13 +181,13 @@ pub enum Outcome {
     /// Rejected: the request has no key, and the layer [rejects such requests](crate::MissingKey::Reject).
     MissingKey,
     /// No limit applies: the tier is unlimited, the request is [exempt](crate::Exemption), an [access
-    /// list](crate::AccessList) allows its client, the layer [admits requests without a key](crate::MissingKey::Allow),
-    /// or it is [disabled](crate::RulesHandle::disable).
+    /// list](crate::AccessList) or [`MissingKey::Allow`](crate::MissingKey::Allow) admits it, or the limits are
+    /// [disabled](crate::RulesHandle::disable).
     Unlimited,
 }
 
 impl Outcome {
-    /// Returns `true` if the request is forwarded to the inner service.
+    /// Returns whether the request is forwarded to the inner service.
     #[inline]
     pub fn is_admitted(self) -> bool {
         matches!(self, Self::Allowed | Self::FailedOpen | Self::Unlimited)
@@ -219,9 +217,8 @@ impl Decision {
         }
     }
 
-    /// Derives the decision for another plan with the same policies, as if `units_before` units had been charged first.
-    /// `None` if no store made this decision. `used_since` only lowers the remaining units, because the time of that
-    /// use is unknown.
+    /// As if `units_before` units had been charged first; `used_since` only lowers the remaining units. `None` if no
+    /// store made this decision.
     pub(crate) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Option<Self> {
         let another = self.measurement()?.of_another(plan, units_before, used_since);
         Some(another.decide())
@@ -236,7 +233,6 @@ impl Decision {
         }
     }
 
-    /// At least one second, because a client would retry at once after a shorter wait.
     pub(crate) fn without_policies(outcome: Outcome, wait: Option<Duration>) -> Self {
         Self {
             source: Source::NoStore(wait.map(|wait| wait.max(Duration::from_secs(1)))),
@@ -244,21 +240,20 @@ impl Decision {
         }
     }
 
-    /// A rejection by a policy that is not reducible is not due to the capacity.
+    /// A rejection by a policy that is not reducible has another cause.
     pub(crate) fn set_reduced_capacity(&mut self) {
         let is_lowered = self.violated().all(|allowance| allowance.policy().is_reducible());
         self.is_reduced = is_lowered;
     }
 
-    /// Returns `true` if a [reduced capacity](crate::Capacity) of the service reduced the policies.
+    /// Returns whether a [reduced capacity](crate::Capacity) of the service reduced the policies.
     pub fn is_capacity_reduced(&self) -> bool {
         self.is_reduced
     }
 
-    /// Returns `true` if the request was rejected without calling the store: by the [rejection
-    /// cache](crate::LimiterBuilder::rejection_cache) or by a policy with quota 0.
-    ///
-    /// [`allowances`](Self::allowances) then contains only the policies that are known to reject the request.
+    /// Returns whether the request was rejected without calling the store: by the [rejection
+    /// cache](crate::LimiterBuilder::rejection_cache) or by a policy with quota 0. [`allowances`](Self::allowances)
+    /// then contains only the policies that are known to reject the request.
     pub fn is_cached(&self) -> bool {
         self.cached().is_some()
     }
@@ -287,10 +282,8 @@ impl Decision {
         }
     }
 
-    /// Returns the plan, with its policies, partitions and costs. It is complete in a [cached](Self::is_cached)
-    /// rejection, too.
-    ///
-    /// `None` if no policies were evaluated, or if no store returned a decision.
+    /// Returns the plan, with its policies, partitions and costs; `None` if no policies were evaluated, or if no store
+    /// returned a decision.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -324,16 +317,14 @@ impl Decision {
         Some(charge.partition())
     }
 
-    /// The fallback then also settles its charges.
     pub(crate) fn made_by_fallback(mut self) -> Self {
         self.by_fallback = true;
         self
     }
 
-    /// Returns `true` if the [fallback](crate::LimiterBuilder::fallback) decided instead of the store, or an in-process
-    /// store while the store is [out of memory](crate::StoreErrorKind::OutOfMemory).
-    ///
-    /// Charges to an in-process store are not visible to other instances.
+    /// Returns whether the [fallback](crate::LimiterBuilder::fallback) decided instead of the store, or an in-process
+    /// store while the store is [out of memory](crate::StoreErrorKind::OutOfMemory). Charges to an in-process store are
+    /// not visible to other instances.
     pub fn is_by_fallback(&self) -> bool {
         self.by_fallback
     }
@@ -343,12 +334,10 @@ impl Decision {
         self.measurement().filter(|measurement| measurement.is_allowed())
     }
 
-    /// `None` once the charge is settled.
     pub(crate) fn receipt(&self) -> Option<&Measurement> {
         self.admitted().filter(|measurement| measurement.has_receipt())
     }
 
-    /// Afterwards, the charge can no longer be settled or changed.
     pub(crate) fn take_receipt(&self) -> Option<&Measurement> {
         self.admitted().filter(|measurement| measurement.take_receipt())
     }
@@ -357,7 +346,6 @@ impl Decision {
         self.admitted().is_some_and(|measurement| measurement.lease().is_some())
     }
 
-    /// After changes to the charge.
     #[inline]
     pub(crate) fn charged(&self) -> Costs {
         self.measurement()
@@ -413,9 +401,9 @@ impl Decision {
     /// Returns when an identical request would be admitted, measured from this decision, if no other request comes
     /// first.
     ///
-    /// Shadow policies admit every request. A [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request
-    /// once the queue has room. If no store made the decision: `Now` for an admitted request; otherwise `After` with
-    /// [`retry_after`](Self::retry_after), or `Never` without a wait.
+    /// A [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request once the queue has room. If no store
+    /// made the decision: `Now` for an admitted request; otherwise `After` with [`retry_after`](Self::retry_after), or
+    /// `Never` without a wait.
     pub fn availability(&self) -> Availability {
         let waits = self.violated().map(|allowance| allowance.availability());
         match (waits.reduce(Availability::later), self.retry_after()) {
@@ -433,15 +421,14 @@ impl Decision {
         charged.map_or(0, |measurement| measurement.plan().costs().requests)
     }
 
-    /// Returns the store's time of the decision, the latest if several servers decided. `None` if no store made it.
-    ///
-    /// Use this as the time of the charge in a later [refund](crate::Refund).
+    /// Returns the store's time of the decision, for a later [refund](crate::Refund): the latest if several servers
+    /// decided, `None` if no store did.
     pub fn decided_at(&self) -> Option<Timestamp> {
         let moments = self.measurement()?.moments().iter();
         moments.map(|moment| moment.now).max()
     }
 
-    /// Returns one allowance per policy, grouped by key, in the order of configuration. None if no store returned a
+    /// Returns one allowance per policy, grouped by key, in the order of configuration; none if no store made the
     /// decision.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
         let plan = match &self.source {
@@ -517,10 +504,8 @@ impl Decision {
         }
     }
 
-    /// Returns [`retry_after`](Self::retry_after) in whole seconds, rounded up, and at least 1.
-    ///
-    /// `Retry-After` has this value, unless [`ResponseFields`](crate::ResponseFields) lengthens it.
-    /// [`Duration::as_secs`] rounds down, so clients would retry too early.
+    /// Returns [`retry_after`](Self::retry_after) in whole seconds, rounded up, and at least 1: the value of
+    /// `Retry-After`, unless [`ResponseFields`](crate::ResponseFields) lengthens it.
     ///
     /// ```
     /// use std::time::Duration;
@@ -563,7 +548,6 @@ pub(crate) fn retry_seconds(wait: Duration) -> u64 {
     whole_seconds(wait).max(1)
 }
 
-/// Rounds up.
 pub(crate) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0))
 }
@@ -582,7 +566,6 @@ mod tests {
     use super::*;
     use crate::decision::{Read, plan::Exchange};
 
-    /// A decision is moved several times per request, and a call allocates one reading per policy.
     #[test]
     fn a_reading_and_a_decision_are_small() {
         let sizes = [size_of::<Read>(), size_of::<Exchange>(), size_of::<Decision>()];

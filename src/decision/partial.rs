@@ -8,11 +8,14 @@ use crate::{
 impl Plan {
     /// Makes the cost an upper limit: the store charges as many units as remain in all policies.
     ///
-    /// The store grants at least one unit and at most the cost, in one atomic step. Each [concurrency
-    /// limit](crate::QuotaPolicy::concurrent) is charged one slot, and content bytes are charged as planned.
+    /// The store grants at least one unit and at most the cost, in one atomic step;
+    /// [`Decision::granted`](crate::Decision::granted) returns the amount, which is settled as the estimated cost. Each
+    /// [concurrency limit](crate::QuotaPolicy::concurrent) is charged one slot, and content bytes are charged as
+    /// planned.
     ///
     /// If less than one unit remains in any enforced policy, the plan is rejected, and
     /// [`retry_after`](crate::Decision::retry_after) is the time until one unit is admitted.
+    /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -34,10 +37,6 @@ impl Plan {
     /// # }).unwrap();
     /// ```
     ///
-    /// [Shadow](crate::QuotaPolicy::shadow) policies do not reduce a grant.
-    /// [`Decision::granted`](crate::Decision::granted) returns the granted units, which are settled as the estimated
-    /// cost.
-    ///
     /// # Errors
     ///
     /// Returns an error if the plan has several partitions, or if none of its policies counts requests.
@@ -54,12 +53,11 @@ impl Plan {
         Ok(self.in_mode(mode))
     }
 
-    /// The plan to read first, in which divisible units cost nothing.
     pub(crate) fn without_parts(&self) -> Self {
         self.costing(0)
     }
 
-    /// The plan to charge after these readings: for as many units as fit, or for one unit if none fits.
+    /// Grants as many units as fit, or one unit if none fits.
     pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
         let asked_for = self.costs().requests;
         let (mut granted, mut fits) = (asked_for, true);

@@ -9,9 +9,7 @@ use crate::{
     policy::{BatchTerms, Policy, PolicySet, PolicyTraits, UnitId},
 };
 
-/// The input of a store: the policies that apply to a request, their partitions, and the costs.
-///
-/// A store charges all policies of a plan or none.
+/// The input of a store, which charges all policies of a plan or none: the policies, their partitions, and the costs.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -33,10 +31,9 @@ use crate::{
 /// ```
 pub struct Plan(pub(super) Box<Exchange>);
 
-/// Boxed in `Plan`, because moving this much memory would take as long as some of the arithmetic.
+/// Boxed in `Plan`, because moving it is slow.
 pub(super) struct Exchange {
     pub(super) question: Question,
-    /// Empty until a store responds.
     pub(super) answer: Answer,
 }
 
@@ -51,7 +48,6 @@ pub(super) struct Question {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Charges all units or nothing.
     Whole,
     /// Charges as many units as are admitted, at least one.
     UpTo,
@@ -62,9 +58,8 @@ pub(crate) enum Mode {
 pub(super) struct Part {
     pub(super) policies: PolicySet,
     partition: PartitionId,
-    /// Shown to operators in place of the digest.
     pub(super) label: Option<Arc<str>>,
-    /// The costs of a [joined](Plan::join) plan, if they differ from those of the question.
+    /// The costs of a [joined](Plan::join) plan, if they differ.
     costs: Option<Box<Costs>>,
 }
 
@@ -72,7 +67,6 @@ pub(super) struct Part {
 pub(crate) struct PartPlan<'a> {
     pub(super) part: &'a Part,
     question: &'a Question,
-    /// Derived once, because several steps of a decision need it.
     is_charged: bool,
 }
 
@@ -82,10 +76,9 @@ impl Plan {
     /// Creates a plan for one partition, with a cost of `cost` units.
     ///
     /// The plan charges `cost` units to policies that count requests, one slot to concurrency limits, one byte to
-    /// policies that count bytes, and nothing to policies with [custom units](Self::with_units).
-    ///
-    /// A plan of cost 0 charges nothing in any unit, and is admitted unless a policy is overdrawn or locked out. A cost
-    /// above a policy's capacity is never admitted, and neither is any plan with a policy of quota 0.
+    /// policies that count bytes, and nothing to policies with [custom units](Self::with_units). With cost 0, it
+    /// charges nothing in any unit, and is admitted unless a policy is overdrawn or locked out. A cost above a policy's
+    /// capacity is never admitted, and neither is any plan with a policy of quota 0.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -183,9 +176,9 @@ impl Plan {
     /// Adds another plan with its own costs, such as one unit of a user and 400 tokens of its team.
     ///
     /// The store charges both plans or neither. A policy that is in both for the same partition is charged once, at the
-    /// cost in `self`. Set bytes and custom units before joining: afterwards, the setters,
-    /// [`Settlement::new`](crate::Settlement::new) and a [`Permit`](crate::Permit) that reports an actual cost change
-    /// only `self`. A refund of the whole charge covers both. The joined plan is not [partial](Self::allow_partial).
+    /// cost in `self`. Set bytes and custom units before joining: later setters and settlements with an actual cost
+    /// change only `self`. A refund of the whole charge covers both. The joined plan is not
+    /// [partial](Self::allow_partial).
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -253,8 +246,8 @@ impl Plan {
 
     /// Sets the amount of a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it.
     ///
-    /// A later call for the same unit replaces the amount. At most three custom units, like a [`PolicySet`]; additional
-    /// ones are ignored. Default: 0, and always 0 in a plan of cost 0. [`QuotaUnit`](crate::QuotaUnit) has an example.
+    /// A later call for the same unit replaces the amount. Units after the third are ignored. Default: 0, and always 0
+    /// in a plan of cost 0. [`QuotaUnit`](crate::QuotaUnit) has an example.
     #[inline]
     #[must_use]
     pub fn with_units(self, unit: &str, amount: u64) -> Self {
@@ -309,7 +302,6 @@ impl Plan {
         part.label.as_deref()
     }
 
-    /// `None` if there are several parts.
     #[inline]
     pub(crate) fn only_part(&self) -> Option<PartPlan<'_>> {
         self.question().only_part()
@@ -325,7 +317,7 @@ impl Plan {
         self.question().costs
     }
 
-    /// `false` for a read-only plan, and if nothing is charged. Policies with quota 0 are never charged.
+    /// Policies with quota 0 are never charged.
     #[inline]
     pub(crate) fn is_charged(&self) -> bool {
         self.question().is_charged()
@@ -353,13 +345,11 @@ impl Plan {
         question.traits.has_slots && question.costs.slots > 0 && self.is_charged() && self.charges().any(is_taken)
     }
 
-    /// No store can admit the plan, because a policy has quota 0.
     #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.question().traits.is_closed
     }
 
-    /// `None` if units cannot be prefetched for this plan.
     #[inline]
     pub(crate) fn batch_terms(&self) -> Option<BatchTerms> {
         match &*self.question().parts {
@@ -376,7 +366,6 @@ impl Plan {
         plan
     }
 
-    /// Concurrency limits are then read only.
     pub(crate) fn without_slots(mut self) -> Self {
         self.0.question.costs.slots = 0;
         self
@@ -404,7 +393,7 @@ impl Plan {
 }
 
 impl Question {
-    /// Policies that the question already contains for this partition are not added.
+    /// Policies that the question already contains for this partition are skipped.
     fn add(&mut self, part: Part) {
         let same = self.parts.iter().filter(|other| other.partition == part.partition);
         let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();
@@ -470,7 +459,6 @@ impl Question {
     }
 }
 
-/// Clones have no answer.
 impl Clone for Plan {
     fn clone(&self) -> Self {
         Self::of(self.question().clone())
@@ -531,7 +519,6 @@ impl Part {
         }
     }
 
-    /// `costs` are those of the question, as charged or as used.
     #[inline]
     pub(super) fn cost(&self, policy: &Policy, costs: &Costs) -> u64 {
         match &self.costs {
@@ -552,7 +539,6 @@ impl<'a> PartPlan<'a> {
         &self.part.policies
     }
 
-    /// `true` even if only another partition of the plan is charged.
     #[inline]
     pub(crate) fn is_charged(self) -> bool {
         self.is_charged

@@ -24,10 +24,9 @@ pub enum ChargeTime {
 impl Settlement {
     /// Refunds the cost of a plan without the decision that charged it.
     ///
-    /// Use this for a job that was charged by another process and not carried out. If the decision is available, use
-    /// [`Settlement::new`] or [`Settlement::refund_all`], which are exact.
-    ///
-    /// The plan specifies the partitions, policies and units. No policy is raised above its capacity.
+    /// Use this for a job that was charged by another process and not carried out. With the decision, use
+    /// [`Settlement::new`] or [`Settlement::refund_all`], which are exact. The plan specifies the partitions, policies
+    /// and units. No policy is raised above its capacity.
     ///
     /// ```
     /// use tower_quota::{ChargeTime, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
@@ -67,14 +66,12 @@ impl Settlement {
     /// # Duplicates
     ///
     /// A store cannot verify that the units were charged: a refund after a [reset](crate::Store::reset), or a second
-    /// refund of the same units, adds quota. [`Caller::refund`](crate::Caller::refund) with an
-    /// [id](crate::Refund::with_id) detects duplicates.
+    /// refund of the same units, adds quota. An [id](crate::Refund::with_id) detects duplicates.
     pub fn refund(plan: Plan, charged: ChargeTime) -> Self {
         let costs = plan.costs();
         Self::refund_of(plan, &costs, charged)
     }
 
-    /// Does not refund the minimum charge of one byte.
     pub(crate) fn refund_of_units(plan: Plan, charged: ChargeTime) -> Self {
         let costs = Costs {
             counted: 0,

@@ -25,7 +25,7 @@ impl Plan {
 }
 
 impl Measurement {
-    /// Joins the measurements of several calls. Parts that no call has decided are omitted.
+    /// Omits parts that no call has decided.
     pub(crate) fn joined(plan: &Plan, answers: &[(PartNumbers, Self)], lease: Option<LeaseId>) -> Self {
         let mut parts = Vec::with_capacity(plan.parts().len());
         for (numbers, answer) in answers {

@@ -16,8 +16,8 @@ use crate::{
 
 /// A change to the charge of a [`Decision`], for [`Store::settle`](crate::Store::settle).
 ///
-/// The layer settles its decisions automatically. Programs that use a store directly must settle decisions that hold a
-/// slot of a [concurrency limit](crate::QuotaPolicy::concurrent), and can settle every allowed decision, once. Further
+/// The layer settles its decisions itself. Programs that use a store directly must settle decisions that hold a slot of
+/// a [concurrency limit](crate::QuotaPolicy::concurrent), and can settle every allowed decision, once. Further
 /// settlements, and those of clones or of decisions in extensions, are [empty](Self::is_empty). If a settlement is
 /// dropped or the store fails to apply it, the charge stays.
 ///
@@ -43,17 +43,10 @@ use crate::{
 /// # Late charges
 ///
 /// A late charge is never rejected, but raises the used units of a policy to at most twice the capacity, or twice the
-/// overage ceiling, that the policy had at the decision, whatever the policy is now:
-///
-/// | capacity at the decision | now | used, reported | used afterwards |
-/// |---|---|---|---|
-/// | 10 | 10 | 3, 1,000 more | 20 |
-/// | 100 | 10 | 2, 1,000 more | 200 |
-/// | 10 | 100 | 11, 1,000 more | 20 |
-/// | 5 | 20 | 20, 1,000 more | 20 |
-///
-/// Units charged under a larger quota stay charged, as in the last row. A late charge to a
-/// [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
+/// overage ceiling, that the policy had at the decision, whatever the policy is now: after a decision at capacity 10,
+/// from 3 to 20 units, even if the capacity is now 100. Units charged under a larger quota stay charged: 20 used units
+/// remain 20 after a decision at capacity 5. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window
+/// that has ended is dropped.
 ///
 /// # Refunds
 ///
@@ -70,17 +63,14 @@ pub struct Settlement(Option<Change>);
 pub(super) struct Change {
     pub(super) plan: Plan,
     pub(super) moments: Moments,
-    /// For a refund without the decision, only the time of the charge is known.
     pub(super) is_known: bool,
     pub(super) lease: Option<LeaseId>,
-    /// One per charge, in plan order.
     pub(super) deltas: SmallVec<[Delta; 4]>,
     pub(super) excess: Option<Excess>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Delta {
-    /// Negative for a refund.
     pub(super) weight: i64,
     pub(super) mark: u64,
 }
@@ -143,10 +133,9 @@ impl Settlement {
         Self::finish(decision, actual)
     }
 
-    /// Refunds the whole charge of a request that was not carried out, and releases its slots.
-    ///
-    /// Unlike a cost of 0, this also refunds bytes, and the place in a [leaky
-    /// bucket](crate::Algorithm::LeakyBucketQueue) if no other request has queued behind it.
+    /// Refunds the whole charge of a request that was not carried out, and releases its slots. Unlike a cost of 0, this
+    /// also refunds bytes, and the place in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) if no other request
+    /// has queued behind it.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Settlement, Store};
@@ -172,13 +161,11 @@ impl Settlement {
         Self::of(decision, Costs::NOTHING, Free::All)
     }
 
-    /// Settles a request that was not carried out: refunds its charge except for `actual`.
     pub(crate) fn unserved(decision: &Decision, actual: Costs) -> Self {
         Self::of(decision, actual, Free::All)
     }
 
-    /// Settles a request that was cancelled before it was forwarded: releases its slots, and refunds its announced
-    /// bytes, which were not sent.
+    /// Releases the slots of a request that was not forwarded, and refunds its announced bytes.
     pub(crate) fn cancelled(decision: &Decision) -> Self {
         let asked_for = Costs {
             request_bytes: 0,
@@ -207,8 +194,8 @@ impl Settlement {
         Self(measurement.and_then(|measurement| Change::of(measurement, decision.charged(), actual, free)))
     }
 
-    /// Returns `true` if nothing was charged, the decision was already settled or is a clone, or the cost equals the
-    /// charge and no slot is held.
+    /// Returns whether nothing changes: nothing was charged, the decision was already settled or is a clone, or the
+    /// cost equals the charge and no slot is held.
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
@@ -223,7 +210,7 @@ impl Settlement {
         self.0.iter().flat_map(|change| change.plan.partitions())
     }
 
-    /// Without partitions that only release slots. `true` for a refund.
+    /// `true` for a refund. Without partitions that only release slots.
     pub(crate) fn changed(&self) -> SmallVec<[(PartitionId, bool); 1]> {
         let changes = self.parts().filter_map(|part| {
             let changes = part.adjustments().filter(|change| !change.is_slot());
@@ -240,7 +227,6 @@ impl Settlement {
         units.max().unwrap_or(0)
     }
 
-    /// Need not be atomic, unlike charges.
     pub(crate) fn parts(&self) -> impl Iterator<Item = PartSettlement<'_>> {
         self.0.iter().flat_map(|change| {
             let mut deltas = &*change.deltas;
@@ -267,7 +253,6 @@ pub(crate) struct PartSettlement<'a> {
     is_known: bool,
     pub(crate) lease: Option<LeaseId>,
     deltas: &'a [Delta],
-    /// With the number of this part.
     pub(super) excess: Option<(&'a Excess, usize)>,
 }
 

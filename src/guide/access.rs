@@ -74,8 +74,7 @@
 //! - **A rule is only as trustworthy as its key.** An allowed network or key bypasses the limits, so it must not depend
 //!   on a value that [clients can set](super::keys#what-must-not-be-a-key).
 //! - **Behind a proxy**, give the list the same [`ClientIp`](crate::key::ClientIp) as the key.
-//!   [`block_unknown_addresses`](crate::AccessRules::block_unknown_addresses) rejects requests whose address is
-//!   unknown.
+//!   [`block_unknown_addresses`](crate::AccessRules::block_unknown_addresses) also blocks unknown addresses.
 //! - **The list affects one process.** For all instances, use the access list of `tower-quota-fleet`, or an
 //!   [overlay](crate::AccessList::overlay) from your own source.
 //! - **Block by content** with [`abnormal_usage`](crate::RateLimitLayerBuilder::abnormal_usage); disable all limits

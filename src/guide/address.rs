@@ -1,9 +1,9 @@
 //! Limit by address before authentication, and by user after it.
 //!
-//! A layer *outside* authentication protects authentication itself. It knows only the address: every request is charged
-//! to its source address, even if the client claims to be another user. Most services need both: a generous limit by
-//! address outside authentication, and limits by user inside. Give the layers different scopes, and their policies
-//! different names, because the response contains both.
+//! A layer *outside* authentication protects authentication itself. It charges every request to its source address,
+//! even if the client claims to be a user. Most services need both: a generous limit by address outside authentication,
+//! and limits by user inside. Give the layers different scopes, and their policies different names, because the
+//! response contains both.
 //!
 //! ```
 //! use std::error::Error;
@@ -63,10 +63,10 @@
 //! }
 //! ```
 //!
-//! **Inner rejections stay charged** in the outer layer. Otherwise, a user beyond the inner limit would never exhaust
-//! the outer limit, and authentication would run for each of their requests. The outer layer only releases the slot,
-//! counts the transferred bytes, and refunds the estimate of a [custom unit](crate::QuotaPolicy::with_unit) for which
-//! nothing was reported. Therefore:
+//! **Inner rejections stay charged** in the outer layer: otherwise, a user beyond the inner limit would never exhaust
+//! it, and authentication would run for each of their requests. The outer layer only releases the slot, counts the
+//! transferred bytes, and refunds the estimate of a [custom unit](crate::QuotaPolicy::with_unit) for which nothing was
+//! reported. Therefore:
 //!
 //! - **Size the address limit for shared addresses**: a single user who ignores 429 can exhaust it. [Both keys in one
 //!   layer](super::keys) inside authentication avoid this, but leave authentication itself unlimited.

@@ -1,8 +1,8 @@
 //! Count only failed attempts.
 //!
 //! Stop the guessing of gift codes, one-time passwords or passwords without restricting users who succeed. Charge each
-//! attempt before it is checked, and refund it if it succeeds: if attempts were counted afterwards, a hundred
-//! concurrent guesses could exceed the limit.
+//! attempt before it is checked, and refund it if it succeeds: if attempts were counted afterwards, concurrent guesses
+//! could exceed the limit.
 //!
 //! ```
 //! use std::{error::Error, time::Duration};
@@ -49,12 +49,11 @@
 //! ```
 //!
 //! - **Refund on success only**, not "unless the status is 404": that would also refund attempts that an inner layer
-//!   rejects, and the client could continue indefinitely. Requests that fail because of an error of the service
-//!   therefore count, too.
+//!   rejects. Requests that fail because of an error of the service therefore count, too.
 //! - **Other responses that should not count**, such as errors of the service, redirects or gRPC responses (whose
 //!   status is always 200): let the handler add [`ActualCost(0)`](crate::ActualCost) to the response extensions.
 //! - **Fail [closed](crate::FailureMode::Closed)**, as above, if an uncounted guess is worse than a failed request.
 //!   Without Redis, the layer then rejects all attempts.
 //! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out identified callers, or an
-//!   account together with an address as on the page [`login`](super::login): a lockout by account alone lets any
-//!   client lock out any user. If the charge of a correct attempt starts a lockout, the refund ends it.
+//!   account together with an address as on the page [`login`](super::login), never an account alone. If the charge of
+//!   a correct attempt starts a lockout, the refund ends it.

@@ -2,7 +2,7 @@
 //!
 //! A [`Limiter`](crate::Limiter) limits more than requests: the mails of a tenant, calls to a partner, the rows of an
 //! export. [`Caller::wait`](crate::Caller::wait) waits until the whole cost is admitted, and the
-//! [`Permit`](crate::Permit) corrects the charge afterwards. Workers with the same store and scope share the quota.
+//! [`Permit`](crate::Permit) corrects the charge afterwards.
 //!
 //! ```
 //! use std::time::Duration;

@@ -103,5 +103,5 @@
 //!
 //! All are checked in one decision: a login that one of them rejects is charged to none. If even the account limit
 //! could lock out owners, make it a [`shadow`](crate::QuotaPolicy::shadow), and let the handler require a second factor
-//! while [`Decision::shadow_violated`](crate::Decision::shadow_violated) contains the policy. [Block](super::access)
-//! attacking addresses. The example `login` adds a server and the outer limit.
+//! while [`Decision::shadow_violated`](crate::Decision::shadow_violated) contains the policy. The example `login` adds
+//! a server and the outer limit.

@@ -1,12 +1,7 @@
 //! Start, monitor and stop a service with limits.
 //!
-//! | task | page |
-//! |---|---|
-//! | check at startup that limits can be enforced | [`redis`](super::redis) |
-//! | permissions, eviction, memory, passwords, order of layers | [`docs::production`](crate::docs::production) |
-//! | each fault, and what happens | [When something breaks](crate::docs::outages#when-something-breaks) |
-//! | metrics and events | [`telemetry`](crate::telemetry), [`docs::mistakes`](crate::docs::mistakes) |
-//! | alerts, and how to handle each | [`docs::alerts`](crate::docs::alerts) |
+//! [`Limiter::ready`](crate::Limiter::ready) checks at [startup](super::redis) that limits can be enforced. See
+//! [`docs::production`](crate::docs::production) for the settings of Redis and for monitoring.
 //!
 //! # Start
 //!
@@ -85,6 +80,5 @@
 //! | [flush](crate::Limiter::flush) | 5 s | settlements reach Redis, and prefetched units are refunded; on timeout, the error contains the number of remaining settlements |
 //!
 //! Together, the steps must fit into the 30 seconds that Kubernetes allows by default. Flush several layers
-//! concurrently. A [`Store`](crate::Store) used without a layer has its own [`flush`](crate::Store::flush). Requests
-//! that still run when the process exits, such as WebSockets, stay charged, and hold their slots until the leases
-//! expire.
+//! concurrently. Requests that still run when the process exits, such as WebSockets, stay charged, and hold their slots
+//! until the leases expire.

@@ -1,9 +1,8 @@
 //! Limit clients behind a proxy.
 //!
 //! Behind a proxy, the peer of each connection is the proxy, so all its clients share one quota until you configure
-//! which machines are proxies and which field they write. The layer trusts that field from these machines only.
-//! [`docs::proxies`](crate::docs::proxies) has the configuration of both sides for each supported proxy, load balancer
-//! and CDN.
+//! which machines are proxies and which field they write. [`docs::proxies`](crate::docs::proxies) has the configuration
+//! of both sides for each supported proxy, load balancer and CDN.
 //!
 //! ```
 //! use std::error::Error;
@@ -51,6 +50,5 @@
 //!   then pass uncounted.
 //! - **IPv6 clients are limited per /64**, unless you set [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix).
 //!
-//! With axum, the peer address comes from `into_make_service_with_connect_info::<SocketAddr>()`;
-//! [`no-peer-address`](crate::docs::mistakes#no-peer-address) lists the sources in other servers. The example
-//! `reverse_proxy` is a proxy with limits.
+//! [`no-peer-address`](crate::docs::mistakes#no-peer-address) lists the sources of the peer address in each server. The
+//! example `reverse_proxy` is a proxy with limits.

@@ -48,17 +48,14 @@
 //!
 //! # When Redis is down
 //!
-//! By default, requests pass uncounted. The first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
-//! of 50 ms; after five failures in a row, the circuit opens, and only one request at a time waits, which probes Redis.
-//! Limits apply again within 2 s of Redis' recovery. [When something
-//! breaks](crate::docs::outages#when-something-breaks) lists each fault, and which counts survive it. Alternatives:
+//! By default, requests pass uncounted: the first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
+//! of 50 ms, until the circuit opens. Limits apply again within 2 s of Redis' recovery. [When something
+//! breaks](crate::docs::outages#when-something-breaks) lists each fault, and which counts survive it.
 //!
-//! - [`FailureMode::Closed`](crate::FailureMode::Closed) rejects with 503 and `Retry-After`. Use it where an uncounted
-//!   request is worse than a failed one, such as logins and payments.
-//! - [`fallback`](crate::LimiterBuilder::fallback): each process counts on its own, for example in a
-//!   [`MemoryStore`](crate::MemoryStore). Set it, like the deadline, on a [`Limiter`](crate::Limiter) for
-//!   [`RateLimitLayer::with_limiter`](crate::RateLimitLayer::with_limiter).
+//! [Failure modes](crate::docs::outages#failure-modes) lists the alternatives: to reject with 503, or to count per
+//! process. Set a [`fallback`](crate::LimiterBuilder::fallback), like the deadline, on a [`Limiter`](crate::Limiter)
+//! for [`RateLimitLayer::with_limiter`](crate::RateLimitLayer::with_limiter).
 //!
-//! Before limits go live, read [Settings of Redis](crate::docs::production#settings-of-redis) for the eviction policy
-//! and the permissions. If the round trip takes 30 ms or more, raise the deadline: see
-//! [Redis far away](crate::docs::tuning#redis-far-away). The example `redis` is a service that listens on a port.
+//! Before limits go live, read [Settings of Redis](crate::docs::production#settings-of-redis). If the round trip takes
+//! 30 ms or more, raise the deadline: see [Redis far away](crate::docs::tuning#redis-far-away). The example `redis` is
+//! a service that listens on a port.

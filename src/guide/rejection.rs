@@ -68,10 +68,8 @@
 //!   above.
 //! - **An exemption is only as trustworthy as its condition.** Do not exempt by a header that your gateway does not
 //!   remove from client requests.
-//! - **gRPC clients require a gRPC status.** Return [`to_response`](crate::Rejection::to_response) for [gRPC
-//!   requests](crate::Rejection::is_grpc). Its `grpc-retry-pushback-ms` tells clients with a retry policy when to
-//!   retry, if the status is in their `retryableStatusCodes` and the timeout of the call is longer than the wait.
+//! - **gRPC clients require a gRPC status.** Return [`to_response`](crate::Rejection#grpc) for [gRPC
+//!   requests](crate::Rejection::is_grpc).
 //! - **The body must be in memory.** If it is a stream, the client gets the [default
 //!   response](crate::docs::mistakes#streamed-rejection).
-//! - **Without axum**: [`respond_with`](crate::RateLimitLayerBuilder::respond_with). **Fewer or older fields**:
-//!   [`ResponseFields`](crate::ResponseFields). **Hidden limits**: [`QuotaPolicy::hidden`](crate::QuotaPolicy::hidden).
+//! - **Without axum**, use [`respond_with`](crate::RateLimitLayerBuilder::respond_with).

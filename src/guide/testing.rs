@@ -56,11 +56,11 @@
 //! - The assertions read the [`Decision`](crate::Decision) from the extensions of the response. Behind a real server,
 //!   parse the header fields with [`fields::Hints`](crate::fields::Hints) instead.
 //! - [`test_util`](mod@crate::test_util) shows outages, timeouts, deadlines and custom stores.
-//! - With real Redis, give each test its own [`key_prefix`](crate::RedisStoreBuilder::key_prefix), and do not pause
-//!   Tokio's time (`tokio::time::pause`, `start_paused`). While all tasks wait for the connection, paused time jumps to
-//!   the next timer, so most calls miss their deadline, and requests pass uncounted
-//!   ([`FailedOpen`](crate::Outcome::FailedOpen)). Advance a manual [`clock`](crate::RedisStoreBuilder::clock) instead.
-//!   Pause time only with `ScriptedStore`, or with `MemoryStore` and [`Clock::tokio`](crate::clock::Clock::tokio).
+//! - With real Redis, give each test its own [`key_prefix`](crate::RedisStoreBuilder::key_prefix), advance a manual
+//!   [`clock`](crate::RedisStoreBuilder::clock), and do not pause Tokio's time (`tokio::time::pause`, `start_paused`):
+//!   while all tasks wait for the connection, paused time jumps to the next timer, so most calls miss their deadline,
+//!   and requests pass uncounted. Pause time only with `ScriptedStore`, or with `MemoryStore` and
+//!   [`Clock::tokio`](crate::clock::Clock::tokio).
 //! - To try limits on real traffic, use a [`shadow`](crate::QuotaPolicy::shadow) policy; [New
 //!   limits](crate::docs::production#new-limits) describes the rollout.
 //! - To see why a request is limited, use [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).

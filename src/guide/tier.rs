@@ -57,13 +57,10 @@
 //! ```
 //!
 //! - If the lookup fails or takes longer, the request is counted in the tier for [unknown](crate::tier::OnUnknownTier)
-//!   users: by default the first one, so make the first tier the smallest. Do not let these requests pass uncounted: a
-//!   client that invents users would bypass every limit while the database is slow.
-//! - A tier that the limits do not contain counts as the first tier, and an [event](crate::docs::mistakes#unknown-tier)
-//!   reports this.
+//!   users: by default the first one, so make the first tier the smallest.
 //! - If requests carry the plan, for example in a verified token, use [`Tiers::from_fn`](crate::Tiers::from_fn) without
 //!   a lookup.
 //! - [`CallerQuotas`](crate::CallerQuotas) from the same lookup give single customers individual quotas.
 //!
-//! [While the source of tiers is slow](crate::docs::tuning#while-the-source-of-tiers-is-slow) describes the load on
-//! the database and what to monitor. The example `tiers` has tiers without a database.
+//! [While the source of tiers is slow](crate::docs::tuning#while-the-source-of-tiers-is-slow) describes the load on the
+//! database and what to monitor. The example `tiers` has tiers without a database.

@@ -2,7 +2,7 @@
 //!
 //! The number of tokens is known only after the response. Charge the maximum or typical number up front, and refund the
 //! difference. A policy that [counts tokens](crate::QuotaPolicy::with_unit) is checked in one decision with policies
-//! for requests and concurrent responses: a request for which too few tokens remain is charged to none of them.
+//! for requests and concurrent responses.
 //!
 //! ```
 //! use std::{convert::Infallible, error::Error, future};
@@ -100,7 +100,7 @@
 //!   message arrives: a response that is cancelled earlier is charged its estimate.
 //! - **A low estimate** can overdraw the policy. **A high one** admits fewer concurrent responses than the remaining
 //!   tokens would allow.
-//! - **If another process learns the amount**, such as a proxy, no permit is at hand. Charge it with
+//! - **If another process learns the amount**, such as a proxy, charge it with
 //!   [`Caller::charge`](crate::Caller::charge), which never rejects:
 //!
 //! ```

@@ -64,7 +64,7 @@
 //! - A request that fails authentication never reaches the layer, so it is not charged to the claimed user. To protect
 //!   authentication itself, add [a limit by address](super::address).
 //! - The inserted value must have the type of the key, and the layer that is added last is the outermost. If the layer
-//!   never finds a user, the event [`key-never-there`](crate::docs::mistakes#key-never-there) reports this.
+//!   never finds a user, an [event](crate::docs::mistakes#key-never-there) reports this.
 //! - For anonymous visitors, count by address: `key::extension::<User>().or_else(key::client_ip())` (import
 //!   [`KeyExtractor`](crate::key::KeyExtractor)), with authentication that lets requests without credentials pass.
 //! - If a gateway authenticates users, see [`key::header`](crate::key::header).

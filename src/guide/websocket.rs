@@ -51,8 +51,8 @@
 //!   [`check`](crate::Caller::check) instead of [`wait`](crate::Caller::wait).
 //! - **If the store does not respond**, messages pass uncounted by default, like requests.
 //! - **Open connections**: a [concurrency limit](crate::QuotaPolicy::concurrent) in a layer releases its slot right
-//!   after the handshake, when the response ends. Acquire the [permit](crate::WeakPermit::upgrade) in the handler, and
-//!   hold it as long as the connection.
+//!   after the handshake. Acquire the [permit](crate::WeakPermit::upgrade) in the handler, and hold it as long as the
+//!   connection.
 //! - **Handshakes**: also limit them per minute in the layer, because rejected clients reconnect.
 //! - **Browsers** cannot send an `Authorization` field with a WebSocket. Use a cookie, and check `Origin`.
 //! - **At [shutdown](super::operation#shutdown)**, open connections stay charged, and hold their slots until the leases

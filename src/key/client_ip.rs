@@ -100,17 +100,14 @@ pub fn client_ip() -> ClientIp {
 pub struct ClientIp {
     field: ForwardingField,
     name: HeaderName,
-    /// The trusted networks, or the first error in the settings.
     proxies: Result<Vec<IpNet>, String>,
     ipv4_prefix: u8,
     ipv6_prefix: u8,
     any_peer: bool,
 }
 
-/// The header field in which proxies report the client.
-///
-/// Trust only the field that your proxies write: they forward the other fields as the client sent them.
-/// [`docs::proxies`](crate::docs::proxies#the-rule) lists which proxy writes which field.
+/// The header field in which proxies report the client. Trust only the field that your proxies
+/// [write](crate::docs::proxies#the-rule): they forward the others as the client sent them.
 ///
 /// ```
 /// use tower_quota::key::{self, ForwardingField};
@@ -142,11 +139,10 @@ pub enum ForwardingField {
     /// A field with this name that contains exactly one address: `X-Real-IP`, `CF-Connecting-IP`, `Fly-Client-IP`,
     /// `True-Client-IP`, or a custom field.
     ///
-    /// Use this if the outermost proxy **overwrites** the field, and all other proxies forward it. If a proxy only adds
-    /// the field when it is missing, clients can choose their address.
-    ///
-    /// With two lines or two addresses, the client is unknown, because the client may have sent one of them.
-    /// [`build`](crate::RateLimitLayerBuilder::build) rejects `Forwarded` and `X-Forwarded-For`, which are lists.
+    /// The outermost proxy must **overwrite** the field, and all other proxies forward it. If a proxy only adds the
+    /// field when it is missing, clients can choose their address. With two lines or two addresses, the client is
+    /// unknown, because the client may have sent one of them. [`build`](crate::RateLimitLayerBuilder::build) rejects
+    /// `Forwarded` and `X-Forwarded-For`, which are lists.
     SingleAddress(Cow<'static, str>),
 }
 
@@ -155,8 +151,7 @@ impl ClientIp {
     ///
     /// A network is written as `"10.0.0.0/8"`, a machine as its address. The field is read from right to left: the
     /// first address outside `networks` is the client. A trusted peer that sends no field is the client itself. If the
-    /// field is malformed, the request has no [key](crate::MissingKey), and matches no network of an
-    /// [`AccessList`](crate::AccessList) or [`Exemption`](crate::Exemption). See [all
+    /// field is malformed, the request has no [key](crate::MissingKey), and matches no network. See [all
     /// cases](crate::docs::proxies#how-the-client-is-found).
     ///
     /// [`build`](crate::RateLimitLayerBuilder::build) fails if a network is malformed or has bits after its prefix
@@ -185,9 +180,9 @@ impl ClientIp {
 
     /// Trusts every peer of a connection as a proxy, not only those in the trusted networks.
     ///
-    /// Use this only if nothing but a proxy can reach the service, and the proxy's address is not known in advance, as
-    /// with a sidecar. Otherwise, every client can choose its address and so its quota. Further proxies must be in the
-    /// trusted networks.
+    /// Use this only if nothing but a proxy can reach the service, as with a sidecar whose address is not known in
+    /// advance. Otherwise, every client can choose its address and so its quota. Further proxies must be in the trusted
+    /// networks.
     ///
     /// ```
     /// use tower_quota::key::{self, ForwardingField};
@@ -208,8 +203,6 @@ impl ClientIp {
     }
 
     /// Sets the prefix length by which IPv4 clients are grouped, from 1 to 32. Default: 32, which means no grouping.
-    ///
-    /// [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     #[must_use]
     pub fn ipv4_prefix(mut self, length: u8) -> Self {
         self.ipv4_prefix = length;
@@ -218,26 +211,23 @@ impl ClientIp {
 
     /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
-    /// A subscriber has at least a /64, often a /56 or a /48. If `length` is longer than the subscriber's prefix, a
-    /// client can use a new address, with a fresh quota, for every request.
-    /// [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
+    /// If `length` is longer than a subscriber's prefix (at least a /64, often a /56 or a /48), a client can use a new
+    /// address, with a fresh quota, for every request.
     #[must_use]
     pub fn ipv6_prefix(mut self, length: u8) -> Self {
         self.ipv6_prefix = length;
         self
     }
 
-    /// Returns the client's address before grouping, for logs.
+    /// Returns the client's address before grouping, for logs. In many jurisdictions, addresses are personal data.
     ///
     /// `None` if the peer's address is unknown, or if a trusted peer sent a field that does not [identify the
-    /// client](Self::trusted_proxies). IPv4-mapped addresses such as `::ffff:192.0.2.1` are returned as IPv4. In many
-    /// jurisdictions, addresses are personal data; the crate itself logs them only in
-    /// [explanations](crate::RateLimitLayer::explain), at level `DEBUG`.
+    /// client](Self::trusted_proxies). IPv4-mapped addresses such as `::ffff:192.0.2.1` are returned as IPv4.
     pub fn resolve(&self, request: &Parts) -> Option<IpAddr> {
         self.walk_of(request, |_| ()).map(|(address, _)| address)
     }
 
-    /// The address for access decisions: `None` if the walk stopped at the maximum number of hops.
+    /// `None` if the walk stopped at the maximum number of hops.
     pub(crate) fn believed(&self, request: &Parts) -> Option<IpAddr> {
         let (address, is_believed) = self.walk_of(request, |_| ())?;
         is_believed.then_some(address)
@@ -252,7 +242,6 @@ impl ClientIp {
     }
 
     /// Returns the network whose addresses share the key of this request: its first address and its prefix length.
-    /// `None` if there is no [address](Self::resolve).
     pub fn network(&self, request: &Parts) -> Option<(IpAddr, u8)> {
         let network = self.network_of(self.resolve(request)?)?;
         Some((network.addr(), network.prefix_len()))
@@ -311,8 +300,8 @@ impl ClientIp {
         }
     }
 
-    /// Walks from the peer to the first untrusted address, or to the end of the list. `None` at an unreadable hop. The
-    /// flag is `false` if the walk stopped at the maximum number of hops, so the address may belong to a proxy.
+    /// `None` at an unreadable hop. The flag is `false` at the maximum number of hops: the address may belong to a
+    /// proxy.
     fn walk(&self, peer: IpAddr, mut hops: impl Iterator<Item = Option<IpAddr>>) -> Option<(IpAddr, bool)> {
         let mut client = peer;
         for hop in 0..address::MAX_HOPS {
@@ -353,7 +342,7 @@ impl ClientIp {
         })
     }
 
-    /// Returns `true` if the walk ends at a private address although the list continues: at an undeclared proxy.
+    /// An undeclared proxy: the walk ends at a private address although the list continues.
     fn hides_a_proxy(&self, request: &Parts) -> bool {
         let lines = request.headers.get_all(&self.name).iter().rev();
         let lines = lines.map(HeaderValue::as_bytes);
@@ -429,7 +418,7 @@ impl ForwardingField {
     }
 }
 
-/// Contains an address with a port, but without brackets, even for IPv6.
+/// An address with a port, but without brackets, even for IPv6.
 const VIEWER_ADDRESS: &str = "cloudfront-viewer-address";
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -451,5 +440,4 @@ pub(super) const FORWARDING_FIELDS: [&str; 14] = [
     "x-original-forwarded-for",
 ];
 
-/// The smallest network of a subscriber.
 const DEFAULT_IPV6_PREFIX: u8 = 64;

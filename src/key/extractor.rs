@@ -52,7 +52,7 @@ pub trait KeyExtractor: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// Returns an error if the settings of the extractor are invalid.
+    /// Returns an error if the settings are invalid.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }
@@ -106,8 +106,8 @@ pub trait KeyExtractor: Send + Sync + 'static {
 
 /// Extracts a value of type `T` from the request's extensions.
 ///
-/// A layer *outside* the rate limit layer, usually authentication, must insert the value after verifying it: with
-/// unverified names, clients can exhaust the quotas of others. Requests without such a value have no key.
+/// Authentication *outside* the rate limit layer must insert the value after verifying it: with unverified names,
+/// clients can exhaust the quotas of others. Requests without such a value have no key.
 ///
 /// ```
 /// use http::Request;
@@ -134,8 +134,7 @@ pub fn extension<T: ToPartitionKey + Send + Sync + 'static>() -> impl KeyExtract
 
 /// Extracts a key with a closure, which must not block.
 ///
-/// Use only values from a small, fixed set. If clients can choose the value freely, as with the path, each value has a
-/// full quota.
+/// If clients can choose the value freely, as with the path, each value has a full quota: use only a small, fixed set.
 ///
 /// ```
 /// use http::Request;

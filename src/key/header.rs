@@ -53,9 +53,8 @@ pub struct Header {
 }
 
 impl Header {
-    /// Accepts a field in which proxies report addresses, and uses its value unchecked.
-    ///
-    /// Use this only if a gateway overwrites the field in every request, and nothing else can reach the service.
+    /// Accepts a field in which proxies report addresses, and uses its value unchecked. A gateway must overwrite the
+    /// field in every request, and nothing else may reach the service.
     ///
     /// ```
     /// use tower_quota::key::{self, KeyExtractor};

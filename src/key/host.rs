@@ -2,10 +2,10 @@ use http::{header::HOST, request::Parts, uri::Authority};
 
 use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 
-/// Extracts the requested host, with any version of HTTP.
+/// Extracts the requested host, for services where each tenant has its own domain.
 ///
-/// Use this if each tenant has its own domain. The host comes from the authority of the URI (HTTP/2 and HTTP/3), or
-/// else from the `Host` field. Letter case, port and trailing dot are ignored.
+/// The host comes from the authority of the URI (HTTP/2 and HTTP/3), or else from the `Host` field. Letter case, port
+/// and trailing dot are ignored.
 ///
 /// ```
 /// use http::{Request, Version};
@@ -84,7 +84,6 @@ impl KeyExtractor for Host {
     }
 }
 
-/// `None` if it is missing or follows a user name.
 fn name(authority: &Authority) -> Option<String> {
     let host = authority.host();
     let host = host.strip_suffix('.').unwrap_or(host);

@@ -5,11 +5,10 @@ use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
 /// Extracts the axum route of the request, such as `/users/{id}`, including prefixes of outer routers.
 ///
 /// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route: there are only as
-/// many keys as routes, while clients can invent any number of paths. The methods of a route share its key; separate
-/// them with [`from_fn`](crate::key::from_fn) if necessary.
+/// many keys as routes, while clients can invent any number of paths. The methods of a route share its key.
 ///
-/// The route is available to layers of a `Router` or a `MethodRouter`, but not to layers around a whole `Router`.
-/// Requests without a route have no key; with `route_layer`, they do not reach the layer.
+/// Layers of a `Router` or a `MethodRouter` know the route, but not layers around a whole `Router`. Requests without a
+/// route have no key; with `route_layer`, they do not reach the layer.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -46,8 +45,7 @@ pub const fn matched_path() -> MatchedPath {
 pub struct MatchedPath(());
 
 impl MatchedPath {
-    /// Returns the key of a route as registered with the router, for [`Limiter::caller`](crate::Limiter::caller). The
-    /// route need not exist.
+    /// Returns the key of a route as registered with the router, for [`Limiter::caller`](crate::Limiter::caller).
     ///
     /// ```
     /// use tower_quota::key::{self, KeyExtractor, MatchedPath};

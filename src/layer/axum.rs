@@ -5,10 +5,9 @@ use http::{StatusCode, request::Parts};
 
 use crate::{decision::Decision, limiter::WeakPermit};
 
-/// Extracts the decision on the request, for example to report the remaining quota to the caller.
-///
-/// Requires [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request); otherwise, the response has
-/// status 500. `Option<Decision>` works with and without it.
+/// Extracts the decision on the request. Requires
+/// [`decision_in_request`](crate::RateLimitLayerBuilder::decision_in_request); otherwise, the response has status 500.
+/// `Option<Decision>` works with and without it.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -54,10 +53,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for Decision {
     }
 }
 
-/// Extracts the request's permit.
-///
-/// If no layer has inserted a permit, because the request is not limited or was not counted, this is the default
-/// permit, which cannot be upgraded.
+/// Extracts the request's permit, or the default one, which cannot be upgraded, if the request is not limited or was
+/// not counted.
 ///
 /// ```
 /// use axum::{Router, routing::post};

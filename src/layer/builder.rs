@@ -30,9 +30,8 @@ use crate::{
 /// The settings of a [`RateLimitLayer`](crate::RateLimitLayer).
 ///
 /// [`scope`](Self::scope), [`key`](Self::key), and [`policy`](Self::policy) or [`tiers`](Self::tiers) are required; all
-/// other settings have defaults. [`build`](Self::build) validates all settings, without calling the store. Deadlines, a
-/// fallback store, secrets and clocks are settings of the [limiter](crate::LimiterBuilder): see
-/// [`RateLimitLayer::with_limiter`] and the `From` implementation below.
+/// other settings have defaults. Deadlines, a fallback store, secrets and clocks are settings of the
+/// [limiter](crate::LimiterBuilder): see [`RateLimitLayer::with_limiter`] and the `From` implementation below.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -102,17 +101,15 @@ enum Source {
 }
 
 impl RateLimitLayer {
-    /// Creates a builder for a layer that keeps its counts in `store`. See [`RateLimitLayerBuilder`].
-    ///
-    /// The store is not called before the first request.
+    /// Creates a builder for a layer that keeps its counts in `store`, which is not called before the first request.
     pub fn builder(store: impl Store) -> RateLimitLayerBuilder {
         Limiter::builder(store).into()
     }
 
-    /// Creates a builder for a layer that uses the scope, rules, store and fault tolerance of `limiter`.
+    /// Creates a builder for a layer that uses the scope, rules, store and fault tolerance of `limiter`, so that
+    /// several layers, and work that passes through no layer, share one set of rules.
     ///
-    /// A [`key`](RateLimitLayerBuilder::key) is required. Use this to share one set of rules between several layers, or
-    /// between a layer and work that passes through no layer. New rules must be valid for all layers of the limiter.
+    /// A [`key`](RateLimitLayerBuilder::key) is required. New rules must be valid for all layers of the limiter.
     ///
     /// ```
     /// use std::time::Duration;
@@ -142,8 +139,7 @@ impl RateLimitLayer {
     }
 }
 
-/// Creates a builder for a layer from the settings of a limiter. Use this for settings that only [`LimiterBuilder`]
-/// has.
+/// Creates a builder from the settings of a limiter, for those that only [`LimiterBuilder`] has.
 ///
 /// ```
 /// use tower_quota::{
@@ -174,25 +170,22 @@ impl From<LimiterBuilder> for RateLimitLayerBuilder {
 
 /// # Basics
 impl RateLimitLayerBuilder {
-    /// Sets the namespace of these limits, such as `"api"` or `"login"`. Required.
+    /// Sets the namespace of these limits, such as `"api"` or `"login"`: 1 to 128 bytes. Required.
     ///
-    /// The scope has 1 to 128 bytes. Layers with the same scope and store share their counts, in all instances. Layers
-    /// with different scopes never share counts.
+    /// Layers with the same scope and store share their counts, in all instances. Layers with different scopes never
+    /// do.
     pub fn scope(self, scope: impl Into<String>) -> Self {
         self.limiter(ConfigErrorKind::Scope, "scope", |limiter| limiter.scope(scope))
     }
 
-    /// Sets the key of requests: each value of the key has a separate quota. See [`key`](crate::key). Required.
-    ///
-    /// [`build`](Self::build) fails if the key is set twice.
+    /// Sets the [key](crate::key) of requests: each value has a separate quota. Required. [`build`](Self::build) fails
+    /// if it is set twice.
     pub fn key(mut self, key: impl KeyExtractor) -> Self {
         self.keys.main.push(Extractor::new(key));
         self
     }
 
-    /// Adds a policy. Maximum: 16.
-    ///
-    /// A request is admitted if all policies admit it. Otherwise, no policy is charged.
+    /// Adds a policy, up to 16. A request is admitted if all policies admit it; otherwise, none is charged.
     pub fn policy(self, policy: QuotaPolicy) -> Self {
         self.limiter(ConfigErrorKind::Policies, "policy", |limiter| limiter.policy(policy))
     }
@@ -200,8 +193,7 @@ impl RateLimitLayerBuilder {
     /// Sets the policies by the caller's tier, instead of [`policy`](Self::policy). See [`Tiers`].
     ///
     /// [`build`](Self::build) fails if this is combined with `policy` or called twice. A layer of a
-    /// [limiter](RateLimitLayer::with_limiter) takes `Tiers` without policies, which only select the tier of each
-    /// request.
+    /// [limiter](RateLimitLayer::with_limiter) takes `Tiers` without policies, which only select the tier.
     pub fn tiers(mut self, tiers: Tiers) -> Self {
         self.tiers.push(tiers.source);
         match (&self.source, tiers.rules.is_empty()) {
@@ -221,8 +213,8 @@ impl RateLimitLayerBuilder {
     /// Sets the response to rejected requests. See [`Rejection`] for an example. Default: [`Rejection::to_response`].
     ///
     /// The closure sets the status and the body. It runs on the request's task and must not block. The layer then adds
-    /// `RateLimit`, `RateLimit-Policy` and `Retry-After`. If the response already has a `Retry-After`, the later time
-    /// applies. If the response has no `Cache-Control` and caches may store its status by default, the layer adds
+    /// `RateLimit`, `RateLimit-Policy` and `Retry-After`; if the response already has a `Retry-After`, the later time
+    /// applies. If caches may store the status by default, and the response has no `Cache-Control`, the layer adds
     /// `no-store`.
     pub fn respond_with<F, R>(mut self, respond: F) -> Self
     where
@@ -327,19 +319,14 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets the status of rejections due to an exhausted quota, from 400 to 599. Default: 429.
-    ///
-    /// For the status of other rejections, see [`Rejection::status`](crate::Rejection::status). If caches may store
-    /// responses with this status by default, such as 404, rejections have `Cache-Control: no-store`.
-    /// [`build`](Self::build) fails for statuses outside the range.
+    /// Sets the [status](crate::Rejection::status) of rejections due to an exhausted quota. Default: 429. Range: 400 to
+    /// 599, which [`build`](Self::build) checks.
     pub fn rejection_status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
     /// Sets how request bodies are discarded that a rejection leaves unread. Default: [`LingeringClose::new`].
-    ///
-    /// [`build`](Self::build) fails if a bound is outside its range.
     pub fn lingering_close(mut self, lingering_close: LingeringClose) -> Self {
         self.lingering_close = lingering_close;
         self
@@ -347,10 +334,9 @@ impl RateLimitLayerBuilder {
 
     /// Inserts the [`Decision`](crate::Decision) into the extensions of each forwarded request.
     ///
-    /// axum handlers can take a `Decision` as an argument. If layers are nested, the decision of the innermost layer is
-    /// available. The remaining units do not include later changes by the [actual cost](Self::actual_cost).
-    ///
-    /// Default: off. This copies the decision for each request, in two allocations of about 600 bytes in total.
+    /// axum handlers can take a `Decision` as an argument. If layers are nested, it is that of the innermost layer. The
+    /// remaining units do not include later changes by the [actual cost](Self::actual_cost). Default: off, because this
+    /// copies the decision for each request, in two allocations of about 600 bytes in total.
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -386,11 +372,9 @@ impl RateLimitLayerBuilder {
     /// Inserts the [`Decision`](crate::Decision) into the extensions of every response, for outer layers, logs and
     /// tests.
     ///
-    /// By default, only rejections and responses to requests that [failed open](crate::Outcome::FailedOpen) have the
-    /// decision. Layers with a store [for tests](crate::StoreTraits::for_tests) always insert it.
-    ///
-    /// If layers are nested, a rejection by an inner layer is kept; otherwise, the decision of the outermost layer with
-    /// this setting is available.
+    /// By default, only rejections and responses to requests that [failed open](crate::Outcome::FailedOpen) have it,
+    /// except with a store [for tests](crate::StoreTraits::for_tests). If layers are nested, a rejection by an inner
+    /// layer is kept; otherwise, the decision is that of the outermost layer with this setting.
     pub fn decision_in_response(mut self) -> Self {
         self.decision_in_response = true;
         self
@@ -401,16 +385,16 @@ impl RateLimitLayerBuilder {
 impl RateLimitLayerBuilder {
     /// Adds policies or tiers that are defined outside the program, for example in a file. See [`Rules`].
     ///
-    /// Rules are added to the policies of [`policy`](Self::policy), in call order. Their tiers precede the tiers of
-    /// [`tiers`](Self::tiers). Rules with tiers require `tiers`, which selects the tier of a request, and cannot be
-    /// combined with policies. A [`RulesHandle`](crate::RulesHandle) replaces all policies and tiers.
+    /// Rules are added to those of [`policy`](Self::policy), in call order, and their tiers precede those of
+    /// [`tiers`](Self::tiers), which they require. Rules with tiers cannot be combined with policies. A
+    /// [`RulesHandle`](crate::RulesHandle) replaces all of them.
     pub fn rules(self, rules: Rules) -> Self {
         self.limiter(ConfigErrorKind::Policies, "rules", |limiter| limiter.rules(rules))
     }
 
     /// Sets the cost of each request, for policies that count requests. Default: 1.
     ///
-    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0. The
+    /// A request with cost 0 is not charged in any unit, unless its [`ActualCost`](crate::ActualCost) is above 0. Its
     /// response still has fields. [`build`](Self::build) and [new rules](crate::RulesHandle::replace) fail if the cost
     /// exceeds the capacity of a policy.
     pub fn cost(mut self, cost: u64) -> Self {
@@ -420,8 +404,8 @@ impl RateLimitLayerBuilder {
 
     /// Computes the cost of each request from its method, path, header fields and extensions. See [`cost`](Self::cost).
     ///
-    /// The closure is called once per request, on its task, and must not block. A request that costs more than the
-    /// capacity of a policy is rejected without `Retry-After`; a `tracing` event reports the first such request.
+    /// Called once per request, on its task: `cost` must not block. A request that costs more than the capacity of a
+    /// policy is rejected without `Retry-After`; an event reports the first one.
     pub fn cost_by<F>(mut self, cost: F) -> Self
     where
         F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
@@ -438,7 +422,7 @@ impl RateLimitLayerBuilder {
     /// 0 is admitted unless the policy is overdrawn.
     ///
     /// The closure is called once per request, if a policy of the request counts the unit. It must not block and cannot
-    /// read the body. If the estimate depends on the body, see the [guide](crate::guide::tokens).
+    /// read the body; see the [guide](crate::guide::tokens) for estimates that depend on the body.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -463,8 +447,6 @@ impl RateLimitLayerBuilder {
     /// # assert_eq!(response.headers()["ratelimit"], r#""requests";r=59;t=59, "tokens";r=4500;t=45"#);
     /// # Ok(()) });
     /// ```
-    ///
-    /// [`build`](Self::build) fails if no policy uses the unit, or if a policy has a unit without a cost.
     pub fn unit_cost<F>(mut self, unit: &str, cost: F) -> Self
     where
         F: Fn(&request::Parts) -> u64 + Send + Sync + 'static,
@@ -473,14 +455,13 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Computes the actual cost of each request from its response. `None` leaves the charge as it is. Default: always
-    /// `None`.
+    /// Computes the actual cost of each request from its response. `None`, the default, leaves the charge as it is.
     ///
     /// The difference is charged or refunded without delaying the response. The closure runs on the request's task and
     /// must not block. [`ActualCost`](crate::ActualCost) in the response takes precedence.
     ///
-    /// To count only failures, such as failed logins, charge 1 unit and refund it on success. Concurrent attempts then
-    /// cannot exceed the limit. gRPC responses have status 200 even if the call has failed.
+    /// To count only failures, such as failed logins, charge 1 unit and [refund it on success](crate::guide::failure).
+    /// gRPC responses have status 200 even if the call has failed.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -508,9 +489,8 @@ impl RateLimitLayerBuilder {
     ///
     /// # Rejections by inner layers
     ///
-    /// The closure also runs for rejections by an inner [`RateLimitLayer`](crate::RateLimitLayer). By default, they
-    /// stay charged, so that a client that exceeds the inner limit also exhausts the limit of this layer. A closure
-    /// that refunds error statuses should leave rejections charged:
+    /// The closure also runs for rejections by an inner [`RateLimitLayer`](crate::RateLimitLayer). They should [stay
+    /// charged](crate::guide::address), as by default:
     ///
     /// ```
     /// use tower_quota::{Decision, MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -547,8 +527,8 @@ impl RateLimitLayerBuilder {
     ///
     /// # Limits of refunds
     ///
-    /// Units that the policy has already refilled are not refunded. A refund is possible within one window after the
-    /// charge. Leaky buckets are not refunded once the request has left the queue.
+    /// Units that the policy has already refilled are not refunded, nor charges of more than one window ago, nor a
+    /// leaky bucket once the request has left the queue.
     pub fn actual_cost<F>(mut self, actual_cost: F) -> Self
     where
         F: Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
@@ -568,11 +548,11 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets a list of clients that are blocked, or admitted uncounted. The list can change at run time. See
-    /// [`AccessList`].
+    /// Sets a list of clients that are blocked, or admitted uncounted, and that can change at run time: see
+    /// [`AccessList`]. Default: none.
     ///
     /// The list is checked first: blocked clients are rejected regardless of all other settings. [`build`](Self::build)
-    /// fails if two lists are set. Default: no list.
+    /// fails if two lists are set.
     pub fn access_list(self, list: AccessList) -> Self {
         self.limiter(ConfigErrorKind::AccessRules, "access list", |limiter| {
             limiter.access_list(list)
@@ -581,9 +561,9 @@ impl RateLimitLayerBuilder {
 
     /// Sets the status of requests that an [access list](Self::access_list) blocks: 403 or 429. Default: 403.
     ///
-    /// Use 429 if clients should not notice that they are blocked. gRPC clients get `PERMISSION_DENIED` for 403 and
-    /// `RESOURCE_EXHAUSTED` for 429. These rejections have no `Retry-After`. [`build`](Self::build) fails for other
-    /// statuses; use [`respond_with`](Self::respond_with) for other responses.
+    /// Use 429 if clients should not notice that they are blocked; gRPC clients then get `RESOURCE_EXHAUSTED` instead
+    /// of `PERMISSION_DENIED`. These rejections have no `Retry-After`. [`build`](Self::build) fails for other statuses;
+    /// use [`respond_with`](Self::respond_with) for other responses.
     pub fn blocked_status(mut self, status: StatusCode) -> Self {
         self.screening.blocked_status = Some(status);
         self
@@ -598,11 +578,10 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Rejects requests that are part of abnormal usage, as classified by `detect`. See [`AbnormalUsage`]. Default: no
-    /// request is classified as abnormal.
+    /// Rejects requests that are part of abnormal usage, as classified by `detect`. See [`AbnormalUsage`]. Default:
+    /// none.
     ///
-    /// The closure is called once for each request that is neither blocked nor exempt, before the store is called, and
-    /// must not block.
+    /// Called once for each request that is neither blocked nor exempt, before the store. It must not block.
     pub fn abnormal_usage<F>(mut self, detect: F) -> Self
     where
         F: Fn(&request::Parts) -> Option<AbnormalUsage> + Send + Sync + 'static,
@@ -611,10 +590,9 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets the current capacity of the service. Default: always [`Capacity::full`]. See [`Capacity`] for the effect.
+    /// Sets the current capacity of the service. See [`Capacity`]. Default: always [`Capacity::full`].
     ///
-    /// The closure is called once for each request that is neither blocked nor exempt, before the store is called, and
-    /// must not block.
+    /// Called once for each request that is neither blocked nor exempt, before the store. It must not block.
     pub fn capacity<F>(mut self, capacity: F) -> Self
     where
         F: Fn(&request::Parts) -> Capacity + Send + Sync + 'static,

@@ -15,12 +15,11 @@ use tower_service::Service;
 
 use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 
-/// A layer that counts the bytes of request bodies as they are read.
+/// A layer that counts the bytes of request bodies as they are read, for policies that count [request
+/// content](crate::Direction::Request).
 ///
-/// Use this for policies that count [request content](crate::Direction::Request). Add this layer *outside* the
-/// [`RateLimitLayer`](crate::RateLimitLayer), which cannot change the type of request bodies. Without this layer, a
-/// request is charged its `Content-Length`, or one byte if it has none. With this layer, a request is charged the bytes
-/// that are read, even if its `Content-Length` differs.
+/// Add it *outside* the [`RateLimitLayer`](crate::RateLimitLayer), which cannot change the type of request bodies. A
+/// request is then charged the bytes that are read; otherwise, its `Content-Length`, or one byte if it has none.
 ///
 /// The layer neither reads ahead nor delays requests. Bytes of a body that is never read are not counted, even if an
 /// inner layer rejects the request.
@@ -66,9 +65,7 @@ impl<S> Layer<S> for RequestContentLayer {
     }
 }
 
-/// The service of [`RequestContentLayer`].
-///
-/// Ready when `S` is ready. Wraps the body of each request in a [`RequestContentBody`].
+/// The service of [`RequestContentLayer`], which wraps the body of each request in a [`RequestContentBody`].
 #[derive(Clone, Copy, Debug)]
 pub struct RequestContent<S> {
     inner: S,
@@ -153,8 +150,8 @@ impl Drop for Reading {
 pin_project! {
     /// A request body whose bytes are counted. See [`RequestContentLayer`].
     ///
-    /// Forwards trailers and the size hint. Bytes that the inner service does not read are not counted, even if
-    /// a rejection [discards](crate::content::LingeringClose) them.
+    /// Bytes that the inner service does not read are not counted, even if a rejection
+    /// [discards](crate::content::LingeringClose) them.
     pub struct RequestContentBody<B> {
         #[pin]
         inner: B,

@@ -72,13 +72,11 @@ impl RequestCost {
 
 /// The actual cost of a request, for policies that count requests.
 ///
-/// Handlers and layers insert this type into the extensions of the response. The layer then charges or refunds the
-/// difference to the estimated cost. Use this if the cost is only known afterwards, such as the number of rows that a
-/// query has returned.
+/// Handlers and layers insert it into the extensions of the response, for costs that are only known afterwards, such as
+/// the number of rows of a query. The layer then charges or refunds the difference to the estimated cost.
 ///
 /// Takes precedence over [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). Each layer around the handler
-/// applies the cost to its own policies. The request is not rejected; instead, the cost can overdraw a policy by at
-/// most its capacity.
+/// applies the cost to its own policies. It can overdraw a policy by at most its capacity.
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};

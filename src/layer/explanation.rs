@@ -24,16 +24,13 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Returns the outcome if it does not depend on the policies; otherwise, `None`.
-    ///
-    /// This is the case, for example, if the request is blocked, is exempt, or has no key.
+    /// Returns the outcome if it does not depend on the policies, for example if the request is blocked, is exempt, or
+    /// has no key.
     pub fn outcome(&self) -> Option<Outcome> {
         self.question.as_ref().err().copied()
     }
 
     /// Returns the decision that [`with_remaining`](Self::with_remaining) has read.
-    ///
-    /// `None` before that call, and for requests without a limit.
     pub fn decision(&self) -> Option<&Decision> {
         self.decision.as_ref()
     }

@@ -35,22 +35,17 @@ struct Discarded {
 
 /// Discards request bodies that a response leaves unread, so that the client receives the response.
 ///
-/// Use [`discard`](Self::discard) in services that respond without reading the body; layers of this crate do this for
-/// every rejection, within the bounds of [`lingering_close`](crate::RateLimitLayerBuilder::lingering_close).
+/// Layers do this for every rejection, within the bounds of
+/// [`lingering_close`](crate::RateLimitLayerBuilder::lingering_close); use [`discard`](Self::discard) in services that
+/// respond without reading the body.
 ///
 /// A server that closes an HTTP/1.1 connection while a client uploads resets it, and the client may lose the response
 /// ([RFC 9112, section 9.6](https://www.rfc-editor.org/rfc/rfc9112#section-9.6)). A task therefore reads the rest of
 /// the body, up to a maximum, and then holds the connection open without reading. The body is dropped at its end, or
 /// when the time has passed.
 ///
-/// | bound | default | 0 |
-/// |---|---|---|
-/// | [`max_bytes`](Self::max_bytes) per body | 2 MiB | off |
-/// | [`max_time`](Self::max_time) per body | 2 s | off |
-/// | [`max_bodies`](Self::max_bodies) of the process at a time | 1,024 | off |
-///
-/// If it is off, more bodies are unread than the maximum, or there is no Tokio runtime with timers, the body is dropped
-/// at once. A graceful shutdown of the server waits for discarded bodies, up to the maximum time. Bodies of HTTP/2 are
+/// The body is dropped at once if a bound is 0, if more bodies are unread than the maximum, or if there is no Tokio
+/// runtime with timers. A graceful shutdown waits for discarded bodies, up to the maximum time. Bodies of HTTP/2 are
 /// dropped: only their stream is reset.
 #[derive(Clone, Copy, Debug)]
 pub struct LingeringClose {
@@ -77,28 +72,23 @@ impl LingeringClose {
         }
     }
 
-    /// Sets the maximum number of bytes to read from a body. Default: 2 MiB. 0: off.
-    ///
-    /// Clients that write a longer body before they read the response may lose the response.
+    /// Sets the maximum number of bytes to read from a body. Default: 2 MiB. 0: off. Clients that write more before
+    /// they read the response may lose it.
     #[must_use]
     pub const fn max_bytes(mut self, bytes: u64) -> Self {
         self.max_bytes = bytes;
         self
     }
 
-    /// Sets how long a body is kept, up to one minute. Default: 2 s. Zero: off.
-    ///
-    /// A longer time is an error of the layer's `build`.
+    /// Sets how long a body is kept, up to one minute, as the layer's `build` checks. Default: 2 s. Zero: off.
     #[must_use]
     pub const fn max_time(mut self, time: Duration) -> Self {
         self.max_time = time;
         self
     }
 
-    /// Sets the maximum number of bodies that the process discards at a time, including those of other layers. Default:
-    /// 1,024. 0: off.
-    ///
-    /// Each body holds its connection and the buffers of the connection.
+    /// Sets the maximum number of bodies that the process discards at a time, for all layers. Default: 1,024. 0: off.
+    /// Each body holds its connection and its buffers.
     #[must_use]
     pub const fn max_bodies(mut self, bodies: usize) -> Self {
         self.max_bodies = bodies;
@@ -117,9 +107,8 @@ impl LingeringClose {
 
     /// Discards the body of a request that has been answered, without delaying the response.
     ///
-    /// Call it where a service responds without reading the body of a request. `response` are the fields of the
-    /// response: if the body cannot be read completely, `Connection: close` is added. A body that announces `Expect:
-    /// 100-continue` is not read, because reading would invite the client to send it.
+    /// `response` are the fields of the response: if the body cannot be read completely, `Connection: close` is added.
+    /// A body that announces `Expect: 100-continue` is not read, because reading would invite the client to send it.
     ///
     /// ```
     /// use bytes::Bytes;

@@ -6,9 +6,8 @@ use tower_layer::Layer;
 use super::{admission::Limits, explanation::Explanation, service::RateLimit};
 use crate::{limiter::Limiter, sync::per_thread::Shared};
 
-/// A layer that limits the requests of each caller. See the [crate documentation](crate) for a complete program.
-///
-/// The type has no type parameters, so functions can return it. Clones share their limits.
+/// A layer that limits the requests of each caller. Clones share their limits. See the [crate documentation](crate) for
+/// a complete program.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -37,10 +36,8 @@ use crate::{limiter::Limiter, sync::per_thread::Shared};
 pub struct RateLimitLayer(pub(super) Shared<Limits>);
 
 impl RateLimitLayer {
-    /// Returns the limiter of this layer.
-    ///
-    /// Use the limiter for work that does not pass through the layer, for support tools, and to replace the
-    /// [rules](Limiter::rules) at run time.
+    /// Returns the limiter of this layer, for work that does not pass through the layer, for support tools, and to
+    /// replace the [rules](Limiter::rules) at run time.
     pub fn limiter(&self) -> &Limiter {
         &self.0.limiter
     }
@@ -49,7 +46,7 @@ impl RateLimitLayer {
     ///
     /// Use this to configure proxies, keys and tiers, in tests or on a page for operators. The explanation contains the
     /// client's address and how it was determined, and each step of the decision: the access rule or exemption, the
-    /// tier, digests of the keys that the policies need, and the policies. The store is not called, except by
+    /// tier, digests of the keys, and the policies. The store is not called, except by
     /// [`with_remaining`](Explanation::with_remaining). Closures of the application are called as for a request.
     ///
     /// ```
@@ -77,8 +74,8 @@ impl RateLimitLayer {
     /// # }).unwrap();
     /// ```
     ///
-    /// A client cannot request an explanation. A `DEBUG` event of target
-    /// `tower_quota::explain` explains at most one request per layer every ten seconds.
+    /// A client cannot request an explanation. A `DEBUG` event of target `tower_quota::explain` explains at most one
+    /// request per layer every ten seconds.
     pub fn explain(&self, request: &Parts) -> Explanation {
         self.0.whole().explain(request)
     }

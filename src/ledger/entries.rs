@@ -7,7 +7,6 @@ pub(super) struct Entry<'a> {
     pub(super) is_shadow: bool,
 }
 
-/// States of policies, then of their lockouts, then the known times of their callers.
 pub(super) fn entries(policies: &[Policy]) -> impl Iterator<Item = Entry<'_>> {
     let own = policies.iter().map(|policy| Entry {
         id: policy.id(),

@@ -3,8 +3,8 @@
 //! Use a [`Ledger`] to keep counts in a database for which this crate has no store. A ledger performs no I/O: pass the
 //! time and the stored bytes of each partition of a plan; it returns a [`Measurement`] and the new bytes.
 //!
-//! Call it in a transaction that reads and writes the bytes; otherwise, writers overwrite each other's bytes, and
-//! charges are lost. A ledger ignores bytes from a newer version and bytes that no ledger has written.
+//! Read and write the bytes in one transaction; otherwise, writers overwrite each other's bytes, and charges are lost.
+//! A ledger ignores bytes from a newer version and bytes that no ledger has written.
 //!
 //! The following store uses a key-value map with compare-and-set, and passes
 //! [`check_store`](crate::test_util::check_store):
@@ -37,7 +37,6 @@ use crate::{
 pub struct Ledger {
     now: Timestamp,
     lease_time: Duration,
-    /// New states derive their birth and the numbers of log entries from it.
     call: u32,
     pages: Vec<Page>,
 }
@@ -77,17 +76,14 @@ impl Ledger {
     }
 
     /// Sets how long a slot of a [concurrency limit](crate::QuotaPolicy::concurrent) is held if its process never
-    /// releases it.
-    ///
-    /// A ledger does not renew slots. Default: one minute.
+    /// releases it. Default: one minute. A ledger does not renew slots.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
         self
     }
 
-    /// Adds a partition with its stored bytes, or `None` if there are none. Partitions that were not opened count as
-    /// unused.
+    /// Adds a partition with its stored bytes. Partitions that were not opened count as unused.
     pub fn open(&mut self, partition: PartitionId, bytes: Option<&[u8]>) {
         self.pages.retain(|page| page.partition != partition);
         self.pages.push(Page {
@@ -149,7 +145,7 @@ impl Ledger {
     }
 }
 
-/// Reads all parts, and then charges all of them if all fit. Each step appends its readings.
+/// Charges all parts if all fit. Each step appends its readings.
 pub(crate) fn acquire_all_parts(
     plan: Plan,
     lease: Option<Lease>,

@@ -3,14 +3,14 @@ use crate::{
     clock::Timestamp,
 };
 
-/// States of another tier or version of the rules, for example. Each drains by its own rules until it is empty.
+/// States of another tier, for example. Each drains by its own rules until it is empty.
 #[derive(Clone, Debug)]
 pub(super) struct Others {
     pub(super) at: Timestamp,
     pub(super) states: Vec<UnknownEntry>,
 }
 
-/// The counter allows advancing and converting the state without the policy.
+/// Its counter can advance and convert the state without the policy.
 #[derive(Clone, Debug)]
 pub(super) struct UnknownEntry {
     pub(super) id: u32,
@@ -39,14 +39,13 @@ pub(super) struct Kept<'a> {
 }
 
 impl Others {
-    /// Ignores logs and slots.
     pub(super) fn count_anything(&self, now: Timestamp) -> bool {
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut states = self.states.iter();
         states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
     }
 
-    /// All states count as enforced, because shadow mode is not stored.
+    /// Shadow mode is not stored.
     pub(super) fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         self.states.iter().map(|foreign| Kept {
             at: self.at,
@@ -57,7 +56,6 @@ impl Others {
         })
     }
 
-    /// Keeps the values that the states had at the last charge.
     pub(super) fn rebase(&mut self, last: Timestamp, now: Timestamp) {
         // States are advanced lazily, so they may be older than the last charge.
         let times = times(self.at, last);

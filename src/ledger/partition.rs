@@ -19,13 +19,11 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(crate) struct PartitionState {
     at: Timestamp,
-    /// See [`Moment::birth`].
     birth: u32,
-    /// The policies of the last charge. `states` has one state per policy, then one per lockout, and then one per
-    /// policy with initial units.
+    /// `states` has one state per policy of the last charge, then one per lockout, then one per policy with initial
+    /// units.
     policies: Option<PolicySet>,
     states: SmallVec<[State; 3]>,
-    /// States of policies that the last charge did not have.
     others: Option<Box<Others>>,
 }
 
@@ -39,7 +37,6 @@ pub(crate) struct Found {
     pub(crate) fits: bool,
 }
 
-/// The level was written with other numbers than the policy's.
 struct Change {
     id: u32,
     own: Bucket,
@@ -77,13 +74,12 @@ impl Change {
 #[derive(Clone, Copy)]
 pub(crate) enum Step {
     Read,
-    /// If the plan does not fit, does the same as `Reject`.
+    /// Equals `Reject` if the plan does not fit.
     Charge(Option<Lease>),
-    /// Converts the buckets of a rejected plan whose numbers have changed, unless they keep their rates.
+    /// Converts the buckets whose numbers have changed, unless they keep their rates.
     Reject,
 }
 
-/// No other log of the partition has the same numbers.
 fn first_entry(call: u32) -> u64 {
     u64::from(call) << 32
 }
@@ -110,7 +106,7 @@ impl PartitionState {
         }
     }
 
-    /// `None` unless the partition consists of a few buckets and nothing else.
+    /// `None` if there is anything but a few buckets.
     pub(crate) fn buckets(&self) -> Option<(Timestamp, u32, &PolicySet, [u64; MAX_BUCKETS])> {
         let policies = self.policies.as_ref()?;
         let mut levels = [0; MAX_BUCKETS];
@@ -130,8 +126,7 @@ impl PartitionState {
         self.policies.as_ref().is_some_and(|own| own.is_same(policies))
     }
 
-    /// Appends the usage before the charge to `reads` in place, because moving the readings takes as long as computing
-    /// them. `call` identifies the states that this charge creates.
+    /// Appends the usage before the charge to `reads` in place, because moving the readings is slow.
     pub(crate) fn acquire(
         &mut self,
         clock: Timestamp,
@@ -194,7 +189,7 @@ impl PartitionState {
         })
     }
 
-    /// Returns `true` if the plan was charged. The states must belong to its policies.
+    /// The states must belong to the plan's policies.
     #[inline]
     fn charge(&mut self, found: Found, reads: &[Read], plan: PartPlan<'_>, step: Step) -> bool {
         let (Step::Charge(lease), true) = (step, found.fits && plan.is_charged()) else {
@@ -230,8 +225,7 @@ impl PartitionState {
         true
     }
 
-    /// Sets the buckets of new callers to their first levels, and the birth. Returns the states to keep if the plan is
-    /// rejected. Expects states of these policies at the time of the partition.
+    /// Sets the first levels of new callers, and the birth. Returns the states to keep if the plan is rejected.
     fn begin(&mut self, policies: &PolicySet, call: u32) -> Vec<UnknownEntry> {
         let mut begun = Vec::new();
         if !policies.traits().has_newcomers {
@@ -297,7 +291,6 @@ impl PartitionState {
         Found { moment, fits: all_fit }
     }
 
-    /// If all states are unused, they start a new lifetime with this call.
     #[inline]
     fn birth_at(&self, now: Timestamp, is_used: bool, call: u32) -> u32 {
         let is_used = is_used || self.others.as_ref().is_some_and(|others| others.count_anything(now));
@@ -336,8 +329,7 @@ impl PartitionState {
         self.at = now;
     }
 
-    /// Settles charges of policies that were not in the last charge. Each state keeps its numbers: an older, smaller
-    /// quota must not hide the usage of a larger one.
+    /// Each state keeps its numbers: a smaller quota must not hide the usage of a larger one.
     fn settle_apart(&mut self, now: Timestamp, settlement: PartSettlement<'_>, settle: &Settle, call: u32) {
         let mut states = self.advanced(now);
         let is_used = states.iter().any(|foreign| foreign.counter.form() == Form::Numbers);
@@ -430,8 +422,8 @@ impl PartitionState {
         policies.iter().enumerate().filter_map(change).collect()
     }
 
-    /// Keeps held slots, and the logs of other policies: a Redis store cannot find these logs, because the names of
-    /// their keys are derived from the policies.
+    /// Keeps held slots, and the logs of other policies, which a Redis store cannot find: their keys are derived from
+    /// the policies.
     pub(crate) fn reset(&mut self, policies: &PolicySet) {
         let is_kept = |id: u32, counter: &Counter| match counter.form() {
             Form::Log => policies.iter().all(|policy| policy.log_id() != Some(id)),
@@ -471,7 +463,6 @@ impl PartitionState {
         }
     }
 
-    /// The last charge's policies and lockouts, followed by all others.
     fn kept(&self) -> impl Iterator<Item = Kept<'_>> {
         let own = entries(list(&self.policies))
             .zip(&self.states)
@@ -498,10 +489,8 @@ impl PartitionState {
             .collect()
     }
 
-    /// The time is frozen while the clock is at most a few seconds behind the last write. States from further in the
-    /// future are treated as written now, so their usage is neither refunded nor kept for longer.
-    ///
-    /// Ignores logs of other policies, as in Redis, where each log is a separate key.
+    /// Frozen while the clock is at most a few seconds behind the last write. States from further in the future are
+    /// treated as written now. Ignores logs of other policies, which in Redis have separate keys.
     #[inline]
     fn time(&mut self, clock: Timestamp, policies: &PolicySet) -> Timestamp {
         if clock >= self.at && !policies.traits().has_logs {
@@ -535,13 +524,11 @@ impl PartitionState {
         now
     }
 
-    /// Ignores logs and slots.
     fn counts_anything(&self) -> bool {
         let (at, mut states) = (self.at.as_micros(), self.kept());
         states.any(|kept| kept.counter.is_used(kept.state, kept.at.as_micros(), at))
     }
 
-    /// Whether the state equals that of an unused partition.
     pub(crate) fn is_empty(&self, now: Timestamp) -> bool {
         if self.others.is_some() || self.states.len() > list(&self.policies).len() {
             return self.empty_at() <= now;
@@ -552,14 +539,13 @@ impl PartitionState {
         own.all(|(policy, state)| policy.counter().empty_at(state, last) <= now)
     }
 
-    /// Returns the time from which the state is equivalent to an unused partition.
     pub(crate) fn empty_at(&self) -> Timestamp {
         let states = self.kept();
         let empty_at = states.map(|kept| kept.counter.empty_at(kept.state, kept.at.as_micros()));
         Timestamp::from_micros(empty_at.max().unwrap_or(0))
     }
 
-    /// The policy with the largest used share determines the priority. `None` if the partition has expired.
+    /// That of the policy with the largest used share.
     pub(crate) fn eviction_priority(&self, now: Timestamp, is_returning: bool) -> Option<EvictionPriority> {
         let worths = self.kept().filter_map(|kept| {
             let worth = kept.counter.eviction_priority(kept.state, times(kept.at, now))?;

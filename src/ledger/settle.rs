@@ -5,15 +5,13 @@ use crate::{
 
 pub(super) struct Settle {
     pub(super) times: Times,
-    /// The server's time, in microseconds.
     pub(super) clock: u64,
     pub(super) birth: u32,
-    /// The number of the first entry of a new log.
     pub(super) first: u64,
 }
 
 impl Settle {
-    /// `counter` belongs to `state`. Returns `true` if anything was used before.
+    /// `counter` belongs to `state`.
     pub(super) fn change(
         &self,
         adjustment: &Adjustment<'_>,

@@ -17,8 +17,7 @@ use crate::{
 
 /// Configures a [`Limiter`]. The [scope](Self::scope) and at least one [policy](Self::policy) are required.
 ///
-/// For settings that the layer builder lacks, build the limiter here and pass it to
-/// [`with_limiter`](crate::RateLimitLayer::with_limiter).
+/// Pass the limiter to [`with_limiter`](crate::RateLimitLayer::with_limiter) if a layer needs settings of this builder.
 ///
 /// ```
 /// # #[cfg(feature = "redis")] {
@@ -50,13 +49,11 @@ pub struct LimiterBuilder {
     keys: KeysSettings,
     rules: Rules,
     tiers: Option<Rules>,
-    /// Set if rules were loaded as data. Such rules need not use every key of the program.
     has_data: bool,
     config: GuardConfig,
     clock: Clock,
     fallback: Option<Arc<dyn Store>>,
     access_list: Option<AccessList>,
-    /// An error, because the first list would be ignored silently.
     has_lost_a_list: bool,
 }
 
@@ -79,10 +76,8 @@ impl Limiter {
 }
 
 impl LimiterBuilder {
-    /// Sets the namespace of the limits, such as `"api"` or `"login"`: 1 to 128 bytes. Required.
-    ///
-    /// The scope is part of every store key and a label of the metrics. Limiters and layers with the same scope and
-    /// store share their counts, across all instances; different scopes never do.
+    /// Sets the namespace of the limits, 1 to 128 bytes, as for [layers](crate::RateLimitLayerBuilder::scope).
+    /// Required. The scope is part of every store key and a label of the metrics.
     pub fn scope(mut self, scope: impl Into<String>) -> Self {
         self.keys.scope = Some(scope.into());
         self
@@ -94,11 +89,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Adds rules that are loaded as data or that define tiers. [`Caller::tier`](crate::Caller::tier) selects the tier.
-    ///
-    /// A layer of this limiter takes the tier from the closure of [`Tiers::from_fn`](crate::Tiers::from_fn), which then
-    /// needs no tiers of its own. [Named keys](Self::named_key) may be unused, because rules published later may use
-    /// them.
+    /// Adds rules that are loaded as data or that define tiers. [`Caller::tier`](crate::Caller::tier) selects the tier;
+    /// a layer takes it from the closure of [`Tiers::from_fn`](crate::Tiers::from_fn), which needs no tiers of its own.
+    /// [Named keys](Self::named_key) may then be unused, because later rules may use them.
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules.append(rules);
         self.has_data = true;
@@ -110,10 +103,9 @@ impl LimiterBuilder {
         self
     }
 
-    /// Adds a key in addition to the main key, for policies that are [keyed by](QuotaPolicy::keyed_by) it.
-    ///
-    /// Callers pass its value to [`Caller::keyed_by`](crate::Caller::keyed_by), and a layer
-    /// [extracts](crate::RateLimitLayerBuilder::named_key) it from the request. Names must be unique and not empty.
+    /// Adds a key in addition to the main key, for policies that are [keyed by](QuotaPolicy::keyed_by) it. Names must
+    /// be unique and not empty. [`Caller::keyed_by`](crate::Caller::keyed_by) or a
+    /// [layer](crate::RateLimitLayerBuilder::named_key) sets its value.
     pub fn named_key(mut self, name: impl Into<String>) -> Self {
         self.keys.named.push(name.into());
         self
@@ -125,8 +117,8 @@ impl LimiterBuilder {
         self
     }
 
-    /// Sets the list that blocks and allows callers by main key, and requests also by client address. Limiters can
-    /// share a list.
+    /// Sets a list, possibly shared with other limiters, that blocks and allows callers by main key, and requests also
+    /// by client address.
     pub fn access_list(mut self, list: AccessList) -> Self {
         self.has_lost_a_list = self.access_list.replace(list).is_some();
         self
@@ -146,9 +138,9 @@ impl LimiterBuilder {
     /// five consecutive failures, a circuit breaker opens, and requests no longer wait. One request at a time probes
     /// the store: first after 50 to 100 ms, later every 250 to 500 ms. A broken connection counts as one failure.
     ///
-    /// If a Redis server has replied to other calls within this time, the machine or the server is overloaded, and a
-    /// decision waits up to five deadlines, plus the time for which this process did not run, but at most 1 s beyond
-    /// the deadline. See [`Store::silence`](crate::Store::silence).
+    /// If a Redis server has replied to other calls within this time, a decision waits up to five deadlines, plus the
+    /// time for which this process did not run, but at most 1 s beyond the deadline. See
+    /// [`Store::silence`](crate::Store::silence).
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.config.deadline = deadline;
         self
@@ -156,13 +148,12 @@ impl LimiterBuilder {
 
     /// Sets the maximum number of requests that wait for the store, from 1 to 65,536. Default: 10,000.
     ///
-    /// A waiting request occupies a few kilobytes, including its connection. Further requests do not wait: the
-    /// [`fallback`](Self::fallback) decides if it responds immediately, otherwise the failure mode. The
-    /// [metrics](crate::telemetry) report them as `overloaded`, and the circuit breaker ignores them.
+    /// Further requests do not wait: the [`fallback`](Self::fallback) decides if it responds immediately, otherwise the
+    /// failure mode. The [metrics](crate::telemetry) report them as `overloaded`, and the circuit breaker ignores them.
     ///
-    /// A cancelled request still counts until the store responds or its deadline expires. The limit may be exceeded by
-    /// a few. Rule of thumb: the requests per second of one instance times the [`deadline`](Self::deadline) in seconds,
-    /// plus a margin.
+    /// A waiting request occupies a few kilobytes, including its connection; a cancelled one still counts until the
+    /// store responds or its deadline expires. The limit may be exceeded by a few. Rule of thumb: the requests per
+    /// second of one instance times the [`deadline`](Self::deadline) in seconds, plus a margin.
     pub fn max_waiting(mut self, requests: u32) -> Self {
         self.config.max_waiting = requests;
         self
@@ -171,9 +162,8 @@ impl LimiterBuilder {
     /// Sets the capacity of the rejection cache, in partitions, from 0 (off) to 1,048,576. Default: 16,384, which take
     /// up to 7 MB, plus 300 bytes per additional rejecting policy.
     ///
-    /// For up to one second, the cache rejects requests that the store is known to reject. A caller that continues
-    /// after exhausting a quota causes one store call per restored unit, plus one or two per second, per instance. New
-    /// entries evict older ones.
+    /// For up to one second, the cache rejects requests that the store is known to reject, so that [clients that ignore
+    /// 429](crate::docs::tuning#clients-that-ignore-429) cause few store calls. New entries evict older ones.
     ///
     /// Refunds and late charges by this limiter, new rules and new [individual quotas](crate::CallerQuotas) take effect
     /// immediately; refunds, late charges and [resets](crate::Caller::reset) by others within a second; restored units
@@ -189,9 +179,9 @@ impl LimiterBuilder {
     /// Sets a store that decides while the main store fails, usually a [`MemoryStore`](crate::MemoryStore). Default:
     /// none.
     ///
-    /// Each instance then enforces the whole quota on its own, so N instances admit up to N times the quota. If the
-    /// fallback fails too, the [`failure_mode`](Self::failure_mode) applies. A remote fallback has the same
-    /// [`deadline`](Self::deadline), which starts when the main store has failed.
+    /// With a `MemoryStore`, N instances admit up to N times the quota. If the fallback fails too, the
+    /// [`failure_mode`](Self::failure_mode) applies. A remote fallback has the same [`deadline`](Self::deadline), which
+    /// starts when the main store has failed.
     ///
     /// Without a fallback, an in-process store with 65,536 partitions decides while the main store is [out of
     /// memory](crate::StoreErrorKind::OutOfMemory), unless the failure mode is `Closed`.
@@ -201,9 +191,8 @@ impl LimiterBuilder {
     }
 
     /// Sets the clock of the circuit breaker, the [rejection cache](Self::rejection_cache) and the end of [individual
-    /// quotas](crate::CallerQuotas::until). Default: [`Clock::system`].
-    ///
-    /// Only for tests, usually the clock of the store. Stores have their own clocks, and deadlines use Tokio's timer.
+    /// quotas](crate::CallerQuotas::until), for tests. Default: [`Clock::system`]. Stores have their own clocks, and
+    /// deadlines use Tokio's timer.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -213,8 +202,8 @@ impl LimiterBuilder {
     /// the scope and the caller's key.
     ///
     /// Set a key if others can read the store and must not identify callers by trying names, or if a policy [shows its
-    /// partition key](QuotaPolicy::show_partition_key), which lets every client try names. All instances need the same
-    /// key. After a change, every caller starts with a full quota.
+    /// partition key](QuotaPolicy::show_partition_key). All instances need the same key. After a change, every caller
+    /// starts with a full quota.
     pub fn digest_key(mut self, key: [u8; 32]) -> Self {
         self.keys.digest_key = Some(key);
         self
@@ -223,10 +212,9 @@ impl LimiterBuilder {
     /// Names callers in Redis keys, as in `quota:{scope:api/user:alice}`, or for a [named key](Self::named_key) as in
     /// `quota:{scope:api/team/text:red}`. Default: digests.
     ///
-    /// Useful for operators who search Redis by name. Anyone who can read Redis can then see the names. Names that
-    /// would make a key longer than 200 bytes remain digests. All instances need the same setting; after a change,
-    /// every caller starts with a full quota. Cannot be combined with [`digest_key`](Self::digest_key). In-memory
-    /// stores have no such keys.
+    /// Use this if operators search Redis by name; all who can read Redis then see the names. Names that would make a
+    /// key longer than 200 bytes remain digests. All instances need the same setting; after a change, every caller
+    /// starts with a full quota. Cannot be combined with [`digest_key`](Self::digest_key).
     pub fn readable_keys(mut self) -> Self {
         self.keys.readable_keys = true;
         self

@@ -52,10 +52,8 @@ use crate::{
 #[must_use = "a caller does nothing until it is used"]
 pub struct Caller {
     pub(super) limiter: Arc<Inner>,
-    /// The access list matches keys, not partitions.
     key: Option<PartitionKey>,
     main: Option<Holder>,
-    /// With the positions of the limiter's names.
     named: SmallVec<[(usize, Holder); 1]>,
     unknown_key: Option<String>,
     tier: Option<String>,
@@ -101,8 +99,8 @@ impl Caller {
         self
     }
 
-    /// Sets individual quotas for policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: the
-    /// quotas of the tier.
+    /// Sets individual quotas for policies that [allow them](crate::QuotaPolicy::with_caller_quotas). Default: those of
+    /// the tier.
     pub fn quotas(mut self, quotas: CallerQuotas) -> Self {
         self.quotas = Some(quotas);
         self
@@ -114,9 +112,8 @@ impl Caller {
         self
     }
 
-    /// Sets the cost in a [custom unit](crate::QuotaPolicy::with_unit), up to three units. Default: 0.
-    ///
-    /// Units that no policy counts are ignored.
+    /// Sets the cost in a [custom unit](crate::QuotaPolicy::with_unit), up to three units. Default: 0. Units that no
+    /// policy counts are ignored.
     pub fn units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.units.push((unit.into(), amount));
         self
@@ -124,9 +121,9 @@ impl Caller {
 
     /// Allows a decision to grant only a part of the cost, at least 1, for example as many jobs as the quota allows.
     ///
-    /// [`Decision::granted`] returns the charged amount. Callers with several keys, and callers without a policy that
-    /// counts requests, are granted either the whole cost or nothing. [Prefetched](crate::QuotaPolicy::with_prefetch)
-    /// units are not used.
+    /// [`Decision::granted`] returns the charged amount. A caller with several keys, or without a policy that counts
+    /// requests, is granted the whole cost or nothing. [Prefetched](crate::QuotaPolicy::with_prefetch) units are not
+    /// used.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -150,13 +147,13 @@ impl Caller {
 
     /// Charges the cost if all policies of the caller admit it.
     ///
-    /// Always returns a decision. If the store has not responded by the [deadline](crate::LimiterBuilder::deadline),
-    /// the failure mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key
+    /// Always returns a decision. If the store does not respond by the [deadline](crate::LimiterBuilder::deadline), the
+    /// failure mode applies. The kill switch and the rules of the [access list](crate::AccessList) for the main key
     /// apply, too, but not exemptions and hooks, which inspect requests.
     ///
     /// If the caller lacks the key of a policy, [`MissingKey`](crate::MissingKey) applies. An unknown tier counts as
-    /// the first tier, and is logged. Concurrency limits are only read: they reject a check only while more slots are
-    /// held than the limit allows. Policies that count content charge one byte.
+    /// the first tier, and is logged. Policies that count content charge one byte. Concurrency limits are only read:
+    /// they reject a check only while more slots are held than the limit allows.
     ///
     /// # Cancellation
     ///
@@ -167,8 +164,8 @@ impl Caller {
 
     /// Charges the cost like [`check`](Self::check), and acquires a slot of each concurrency limit.
     ///
-    /// If a [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues the caller, waits for the queueing delay. If the
-    /// future is dropped while waiting, the charge remains, and the slots are released.
+    /// A caller that a [leaky bucket](crate::Algorithm::LeakyBucketQueue) queues waits for its delay. If the future is
+    /// dropped while waiting, the charge remains, and the slots are released.
     ///
     /// # Errors
     ///
@@ -177,9 +174,8 @@ impl Caller {
         self.limiter.permit(self.decide(|plan| plan).await).await
     }
 
-    /// Waits up to `at_most` until the caller is admitted, retrying after the wait of each rejection.
-    ///
-    /// Each wait is longer by a random part, up to a tenth, so that waiting tasks do not all retry at the same time.
+    /// Waits up to `at_most` until the caller is admitted, retrying after the wait of each rejection, plus a random
+    /// part of up to a tenth.
     ///
     /// Returns at once if the rejection has no retry time, or one that is too late. Retries once a second while all
     /// slots are occupied, or while the store is unavailable and the limiter [fails
@@ -283,9 +279,9 @@ impl Caller {
     /// Returns the plan that charges the caller's cost, to [join](Plan::join) several callers in one decision of
     /// [`Limiter::hold_plan`](crate::Limiter::hold_plan).
     ///
-    /// The plan contains the policies that [`peek`](Self::peek) reads, by the current rules: create it for each
-    /// decision. `None` if there are none. The kill switch, the access list and [`partial`](Self::partial) do not
-    /// apply.
+    /// The plan contains the policies that [`peek`](Self::peek) reads, or is `None` if there are none. Create it for
+    /// each decision, because it has the current rules. The kill switch, the access list and [`partial`](Self::partial)
+    /// do not apply.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -315,7 +311,6 @@ impl Caller {
     }
 
     /// Resets the caller's counts under each of its keys, in all tiers, for all instances that share the store.
-    ///
     /// Requests in progress keep their slots.
     ///
     /// # Errors
@@ -370,7 +365,6 @@ impl Caller {
         list.map_or(Access::default(), |(list, key)| list.access_of_key(key))
     }
 
-    /// The access list or the kill switch exempts the caller from all policies.
     pub(super) fn is_exempt(&self) -> bool {
         self.access() == Access::Allow || !self.limiter.policies.active().is_on()
     }
@@ -379,7 +373,6 @@ impl Caller {
         self.main.as_ref().map(|main| main.partition)
     }
 
-    /// `MissingKey` applies to keys that the caller lacks.
     fn plan_of_all(&self, set: &QuotaSet) -> Result<Question, Outcome> {
         let limiter = &*self.limiter;
         let holder = |key| -> Attributed {
@@ -405,7 +398,7 @@ impl Caller {
         }))
     }
 
-    /// Covers only policies whose keys the caller has, and no custom units. `None` if there are no such policies.
+    /// Without policies whose keys the caller lacks, and without custom units.
     pub(super) fn plan_of_requests(&self) -> Result<Option<Plan>, LimiterError> {
         self.check_names()?;
         let limiter = &*self.limiter;
@@ -473,7 +466,7 @@ impl fmt::Debug for Caller {
     }
 }
 
-/// Adds up to a tenth. A retry before the end of `wait` would be rejected.
+/// Adds up to a tenth.
 fn lengthened(wait: Duration) -> Duration {
     wait.saturating_add((wait / 10).mul_f64(f64::from(random::number()) / f64::from(u32::MAX)))
 }

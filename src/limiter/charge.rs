@@ -13,8 +13,8 @@ use crate::{
     telemetry::HeldSlots,
 };
 
-/// The future, the response body, the request body and an upgraded connection each hold a clone of the `Arc`. The
-/// charge is settled once, when the last clone is dropped.
+/// Settled once, when the last clone of the `Arc` is dropped: the future, the response body, the request body and an
+/// upgraded connection hold one each.
 pub(crate) struct OpenCharge {
     guard: Arc<Guard>,
     state: Mutex<State>,
@@ -23,17 +23,14 @@ pub(crate) struct OpenCharge {
 
 struct State {
     decision: Decision,
-    /// Until now; may differ from the charged costs.
     actual: Costs,
     usage: Usage,
-    /// In requests, until it is settled. Settled only once: a store caps late charges, so the applied amount is
-    /// unknown, and a second settlement would not know how much to refund.
+    /// In requests, until it is settled. Settled only once: a store caps late charges, so a second settlement would not
+    /// know how much to refund.
     cost: Option<u64>,
     is_settled: bool,
     progress: Progress,
-    /// A `RequestContentLayer` counts the bytes of the request.
     has_reader: bool,
-    /// False for `HEAD`.
     has_response_content: bool,
     /// Not set if the response was dropped early.
     has_ended: bool,
@@ -43,13 +40,12 @@ enum Progress {
     /// In a leaky-bucket queue. Cancelling the request now does not refund it.
     Queued,
     PassedOn,
-    /// The inner service failed before it was called, or the work was not done. Only reported units remain charged.
+    /// Only reported units remain charged.
     Unserved,
 }
 
 impl OpenCharge {
-    /// Maximum difference between streamed and charged bytes: an endless stream is charged while it is sent, and a
-    /// cancelled stream is charged little more than the client has read.
+    /// Maximum difference between streamed and charged bytes, so that an endless stream is charged while it is sent.
     const INSTALMENT: u64 = 1 << 20;
 
     pub(crate) fn new(guard: Arc<Guard>, decision: Decision, request: &Method) -> Arc<Self> {
@@ -71,7 +67,6 @@ impl OpenCharge {
         })
     }
 
-    /// A clone cannot be settled.
     pub(super) fn decision(&self) -> Decision {
         self.state.lock().decision.clone()
     }
@@ -80,7 +75,6 @@ impl OpenCharge {
         self.state.lock().progress = Progress::PassedOn;
     }
 
-    /// No handler holds a permit, so the response releases the slots.
     pub(crate) fn holds_slots_alone(self: &Arc<Self>) -> bool {
         self.slots.is_some() && Arc::strong_count(self) == 1
     }
@@ -111,8 +105,7 @@ impl OpenCharge {
         self.rejected();
     }
 
-    /// Called before the response is sent. Charges the cost and the announced length; for a long response, only the
-    /// first instalment. Returns the charged costs.
+    /// Called before the response is sent. Charges the announced length, but at most one instalment.
     pub(crate) fn announce(&self, requests: Option<u64>, length: Option<u64>) -> Costs {
         let mut state = self.state.lock();
         let charged = state.decision.charged();
@@ -129,7 +122,6 @@ impl OpenCharge {
         costs
     }
 
-    /// Returns `true` if a policy counts the unit.
     pub(super) fn used(&self, unit: UnitId, report: Report) -> bool {
         let mut state = self.state.lock();
         let mut charged = state.decision.charged();
@@ -147,7 +139,6 @@ impl OpenCharge {
         true
     }
 
-    /// From now on, request bytes are counted as they arrive.
     pub(crate) fn count_request_bytes(&self) {
         let mut state = self.state.lock();
         state.has_reader = true;

@@ -49,18 +49,15 @@ use crate::{
 pub struct Limiter(pub(crate) Arc<Inner>);
 
 impl Limiter {
-    /// Returns a handle for the caller with this main key.
-    ///
-    /// If a layer counts the same callers, the key must equal the one extracted by
-    /// [`key`](crate::RateLimitLayerBuilder::key).
+    /// Returns a handle for the caller with this main key, which must equal the one that a layer
+    /// [extracts](crate::RateLimitLayerBuilder::key) if they share a quota.
     pub fn caller<K: ToPartitionKey + ?Sized>(&self, key: &K) -> Caller {
         Caller::new(Arc::clone(&self.0), Some(key.to_partition_key()))
     }
 
-    /// Returns a handle for a caller identified only by a [named key](crate::LimiterBuilder::named_key).
-    ///
-    /// For example, support staff can inspect or reset the quota of a team or an address. `caller("red")` does not
-    /// reach team `red`: see [`QuotaPolicy::keyed_by`](crate::QuotaPolicy::keyed_by).
+    /// Returns a handle for a caller identified only by a [named key](crate::LimiterBuilder::named_key), for example to
+    /// inspect or reset the quota of a team. `caller("red")` does not reach team `red`: see
+    /// [`QuotaPolicy::keyed_by`](crate::QuotaPolicy::keyed_by).
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, QuotaPolicy};
@@ -97,7 +94,7 @@ impl Limiter {
     ///
     /// Use this for limits that are not in the rules, such as a quota from a contract, to detect duplicates, or to
     /// charge [several callers](Caller::plan) in one decision. Derive the partition from a [`Scope`](crate::Scope) with
-    /// a different name than the limiter's, so that it cannot clash with a caller.
+    /// another name than the limiter's, so that it cannot clash with a caller.
     ///
     /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works as
     /// described in [`Caller::hold`]. A plan with cost 0 reads the quota without charging it.
@@ -142,21 +139,19 @@ impl Limiter {
 
     /// Returns the state of the circuit breaker between this limiter and its store, on this instance.
     ///
-    /// Use this for a status page or a health check. The call does not contact the store: without requests, nothing
-    /// probes the store, and the state does not change. Returns `None` for a Redis Cluster, where each node has its own
-    /// circuit: see `tower_quota_lost_nodes` in [`telemetry`](crate::telemetry).
+    /// The call does not contact the store: without requests, nothing probes the store, and the state does not change.
+    /// Returns `None` for a Redis Cluster, where each node has its own circuit: see `tower_quota_lost_nodes` in
+    /// [`telemetry`](crate::telemetry).
     pub fn circuit(&self) -> Option<CircuitState> {
         self.0.guard.circuit()
     }
 
-    /// Checks that the store can make decisions, and that its settings do not endanger limits.
+    /// Checks that the store can make decisions, and that its settings do not endanger limits. Call this when the
+    /// process starts.
     ///
-    /// Call this when the process starts. Otherwise, a store that cannot make decisions is noticed only by the first
-    /// requests, which pass unlimited unless the limiter [fails closed](crate::FailureMode::Closed). The report
-    /// contains warnings, for example if a decision takes longer than the [deadline](crate::LimiterBuilder::deadline).
-    ///
-    /// The check ignores the [fallback](crate::LimiterBuilder::fallback), and affects neither circuit breakers nor
-    /// caches.
+    /// The report contains warnings, for example if a decision takes longer than the
+    /// [deadline](crate::LimiterBuilder::deadline). The check ignores the [fallback](crate::LimiterBuilder::fallback),
+    /// and affects neither circuit breakers nor caches.
     ///
     /// ```
     /// use std::time::Duration;
@@ -181,8 +176,7 @@ impl Limiter {
     ///
     /// The check covers the Sentinel primary or all cluster nodes. It reads the version, role and eviction policy, runs
     /// each command that scripts use, and makes eight decisions of each kind for a test caller, whose keys it then
-    /// deletes. Each decision must see the previous one. Afterwards, the servers have cached the scripts of usual
-    /// decisions.
+    /// deletes. Each decision must see the previous one.
     ///
     /// # Errors
     ///
@@ -204,8 +198,7 @@ impl Limiter {
     /// Refunds prefetched units, and waits until all settlements have reached the store.
     ///
     /// Call this last, after the server has stopped and before the runtime ends: see [the
-    /// program](crate::guide::operation#shutdown). Otherwise, refunds and released slots that have not reached Redis
-    /// are lost: callers remain overcharged, and slots remain occupied until their lease expires.
+    /// program](crate::guide::operation#shutdown), and what is lost otherwise.
     ///
     /// ```
     /// use std::time::Duration;
@@ -228,7 +221,7 @@ impl Limiter {
     /// # Requests during the flush
     ///
     /// Requests may still finish during the flush, which waits for their settlements. Unfinished requests keep their
-    /// charges and slots. Prefetching is paused, so requests are charged individually. The limiter remains usable. A
+    /// charges and slots. Prefetching is paused, so requests are charged individually. The
     /// [`fallback`](crate::LimiterBuilder::fallback) is flushed, too. Flush several limiters concurrently.
     ///
     /// # Errors

@@ -14,10 +14,9 @@ use crate::{
     telemetry::LayerTelemetry,
 };
 
-/// The treatment of requests without a key, or without a [named key](crate::RateLimitLayerBuilder::named_key).
-///
-/// Clients may be able to send requests without a key: see [`trusted_proxies`](crate::key::ClientIp::trusted_proxies).
-/// Only [`Allow`](Self::Allow) lets them bypass the limits.
+/// The treatment of requests without a key, or without a [named key](crate::RateLimitLayerBuilder::named_key). Clients
+/// may be able to send such requests: see [`trusted_proxies`](crate::key::ClientIp::trusted_proxies). Only
+/// [`Allow`](Self::Allow) lets them bypass the limits.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, key};
@@ -101,16 +100,13 @@ impl KeysSettings {
 pub(crate) struct Keys {
     pub(super) scope_name: String,
     main: KeyScope,
-    /// In the order of the names.
     named: Vec<KeyScope>,
     missing_key: MissingKey,
     seen: SeenKinds,
 }
 
-/// Equal values in different scopes are different callers.
 struct KeyScope {
     scope: Scope,
-    /// The beginning of readable keys, if they are enabled.
     readable: Option<String>,
     shared: PartitionId,
 }
@@ -124,7 +120,6 @@ impl KeyScope {
         }
     }
 
-    /// `None` if keys are not readable or the text is too long.
     fn label(&self, key: &PartitionKey) -> Option<Arc<str>> {
         const MAX_LENGTH: usize = 200;
 
@@ -134,20 +129,17 @@ impl KeyScope {
     }
 }
 
-/// The kinds of main keys in the first requests. A kind that only `Limiter::caller` uses is probably a mistake.
 #[derive(Default)]
 struct SeenKinds {
     of_requests: Mutex<Vec<String>>,
     requests: AtomicU32,
-    /// Calls of `Limiter::caller`.
     given: AtomicU32,
 }
 
 impl SeenKinds {
-    /// With fewer requests, the kinds may be incomplete: on a service without a login page, all early requests may be
-    /// anonymous.
+    /// With fewer, the kinds may be incomplete: all early requests may be anonymous.
     const REQUESTS: u32 = 500;
-    /// Limits the cost of the check: calls above this number only read the counter.
+    /// Further calls only read the counter.
     const GIVEN: u32 = 1_000;
     const KINDS: usize = 16;
 
@@ -160,7 +152,6 @@ impl SeenKinds {
         }
     }
 
-    /// `None` if a request had a key of this kind.
     fn other(&self, key: &PartitionKey) -> Option<String> {
         if self.requests.load(Ordering::Relaxed) < Self::REQUESTS || self.given.load(Ordering::Relaxed) >= Self::GIVEN {
             return None;
@@ -174,13 +165,12 @@ impl SeenKinds {
     }
 }
 
-/// `Ok(None)` if policies with this key do not apply. `Err` is the outcome of a rejection.
+/// `Ok(None)` if policies with this key do not apply.
 pub(crate) type Attributed = Result<Option<Holder>, Outcome>;
 
 #[derive(Clone)]
 pub(crate) struct Holder {
     pub(crate) partition: PartitionId,
-    /// Replaces the digest in Redis keys, if enabled.
     pub(crate) label: Option<Arc<str>>,
 }
 
@@ -216,13 +206,11 @@ impl Keys {
         self.holder(None, key)
     }
 
-    /// `named` is the position of a named key; `None` for the main key.
     pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
         log.no_key(&self.scope_name);
         self.without(named)
     }
 
-    /// Like `missing`, without telemetry.
     pub(crate) fn without(&self, named: Option<usize>) -> Attributed {
         match self.missing_key {
             MissingKey::Allow => Ok(None),
@@ -234,7 +222,6 @@ impl Keys {
         }
     }
 
-    /// `named` is the position of a named key; `None` for the main key.
     #[inline]
     pub(crate) fn holder(&self, named: Option<usize>, key: &PartitionKey) -> Holder {
         let scope = self.scope(named);

@@ -37,25 +37,19 @@ impl LateCharge {
         Self(Message::new(units))
     }
 
-    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units.
-    ///
-    /// Units that no policy of the caller counts are ignored.
+    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units. Units that no policy of the
+    /// caller counts are ignored.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.0.add(unit.into(), amount);
         self
     }
 
-    /// Sets the ID of the message that causes the charge, to detect duplicates.
+    /// Sets the ID of the message that causes the charge, to detect duplicates, as
+    /// [`Refund::with_id`](crate::Refund::with_id) does. Default: none, so a repeated charge is applied again.
     ///
-    /// Without an ID, a repeated charge is applied again. Any text is valid. IDs of different callers or keys are
-    /// independent, and so are those of [refunds](crate::Refund::with_id).
-    ///
-    /// The store keeps the ID for the length of the longest window of the policies. A full
-    /// [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
-    ///
-    /// Recording the ID and charging the units are separate steps. If the process exits or the store fails between
-    /// them, the units are not charged, and the redelivered message returns [`LateChargeOutcome::Duplicate`].
+    /// IDs of charges and refunds are independent. If the process exits or the store fails after the ID was recorded,
+    /// the units are not charged, and the redelivered message returns [`LateChargeOutcome::Duplicate`].
     #[must_use]
     pub fn with_id(mut self, id: impl Into<String>) -> Self {
         self.0.set_id(id.into());
@@ -103,23 +97,22 @@ impl LateChargeOutcome {
 impl Caller {
     /// Charges units for work that is done, even if fewer remain.
     ///
-    /// Use this if one process checks and another learns the cost, for example a job or a proxy that reports usage. A
-    /// process that holds a [`Permit`](crate::Permit) reports the cost to it instead, which is exact. [`LateCharge`]
+    /// Use this in a process that learns the cost of work which another has checked, such as a job or a proxy that
+    /// reports usage. With a [`Permit`](crate::Permit), report the cost to it instead, which is exact. [`LateCharge`]
     /// has an example.
     ///
     /// The charge is never rejected: used units rise to [at most twice the capacity](Settlement#late-charges), or twice
-    /// the overage ceiling, and later requests are rejected until the debt is repaid. Shadow policies count the charge,
-    /// too. It may begin a [lockout](crate::QuotaPolicy::with_lockout), but never extends one. Concurrency limits and
-    /// policies that count bytes are not charged.
+    /// the overage ceiling, and later requests are rejected until the debt is repaid. It may begin a
+    /// [lockout](crate::QuotaPolicy::with_lockout), but never extends one.
     ///
-    /// Charges apply to the policies that [`peek`](Self::peek) reads, but not while the limits are
-    /// [disabled](crate::RulesHandle::disable), or to a main key that the [access list](crate::AccessList) allows. Keys
-    /// that it blocks are charged.
+    /// Charges apply to the policies that [`peek`](Self::peek) reads, shadow policies included, but not to concurrency
+    /// limits, policies that count bytes, limits that are [disabled](crate::RulesHandle::disable), or a main key that
+    /// the [access list](crate::AccessList) allows. Keys that it blocks are charged.
     ///
-    /// Other instances reject by the new count [within a second](crate::LimiterBuilder::rejection_cache). A charge does
-    /// not use [prefetched](crate::QuotaPolicy::with_prefetch) units, so instances that hold some admit up to instances
-    /// × `units` more after the charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one
-    /// step per key: if the store fails, only some keys may be charged.
+    /// Other instances reject by the new count [within a second](crate::LimiterBuilder::rejection_cache). Instances
+    /// with [prefetched](crate::QuotaPolicy::with_prefetch) units admit up to instances × `units` more after the
+    /// charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one step per key: if the store
+    /// fails, only some keys may be charged.
     ///
     /// # Errors
     ///

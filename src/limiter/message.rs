@@ -9,11 +9,9 @@ use crate::{
     policy::{PolicySet, QuotaPolicy},
 };
 
-/// Units to charge or refund without a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Message {
     units: u64,
-    /// Amounts in custom units.
     own_units: Vec<(String, u64)>,
     id: Option<String>,
 }
@@ -37,15 +35,13 @@ impl Message {
 }
 
 impl Caller {
-    /// Returns `None` if no policy limits the caller.
     pub(super) fn plan_of(&self, message: &Message) -> Result<Option<Plan>, LimiterError> {
         // A plan with cost 0 would ignore custom units.
         let plan = self.clone().cost(1).plan_of_requests()?;
         Ok(plan.map(|plan| with_units(plan, &message.own_units).costing(message.units)))
     }
 
-    /// Records the ID of the message, if it has one, for the longest window of `plan`. Returns `true` if the ID was
-    /// already recorded.
+    /// Records the ID of the message, if it has one, for the longest window of `plan`.
     pub(super) async fn is_duplicate(
         &self,
         message: &Message,

@@ -1,4 +1,4 @@
-//! A limiter: a scope, its rules, and the fault tolerance around a store. A layer adds keys and responses.
+//! A limiter: a scope, its rules, and the fault tolerance around a store.
 
 mod builder;
 mod caller;

@@ -20,7 +20,7 @@ use crate::{
 /// Permits can be kept in other tasks, connections and jobs.
 ///
 /// When the last permit is dropped, and the response of a request has ended, the slots are released, and reported
-/// amounts of custom units replace their estimates; the other charges remain. Settlements run in the background: call
+/// amounts of custom units replace their estimates. The other charges remain. Settlements run in the background: call
 /// [`Limiter::flush`](crate::Limiter::flush) before the process exits.
 ///
 /// ```
@@ -47,10 +47,9 @@ use crate::{
 /// ```
 #[must_use = "dropping the permit releases its slots"]
 pub struct Permit {
-    /// Empty for uncounted work. Several if a request has passed several layers.
+    /// Several if a request has passed several layers.
     charges: SmallVec<[Arc<OpenCharge>; 1]>,
     decision: Decision,
-    /// Dropping the permit ends the work.
     is_whole: bool,
 }
 
@@ -63,18 +62,18 @@ impl Permit {
         }
     }
 
-    /// Returns the decision that admitted the work, with several layers that of the innermost one.
+    /// Returns the decision that admitted the work, or that of the innermost of several layers.
     pub fn decision(&self) -> &Decision {
         &self.decision
     }
 
     /// Adds `amount` to the usage of a [custom unit](crate::QuotaPolicy::with_unit).
     ///
-    /// Usage above the estimate is charged each time it exceeds twice the charged amount, so that an endless stream is
+    /// Usage above the estimate is charged each time it exceeds twice the charged amount, so an endless stream is
     /// charged as well. The caller's later requests are rejected until the debt is repaid.
     ///
-    /// Returns `false` if the call has no effect: no policy counts the unit for this caller, or the work is not
-    /// counted, for example because its cost is 0.
+    /// Returns `false` if no policy counts the unit for this caller, or if the work is not counted, for example because
+    /// its cost is 0.
     pub fn add(&self, unit: &str, amount: u64) -> bool {
         self.report(unit, Report::More(amount))
     }
@@ -86,9 +85,9 @@ impl Permit {
 
     /// Sets the final usage of a custom unit, even if the response body is dropped early.
     ///
-    /// Settles the difference from the estimate at once; if the response has not begun, its fields show the result. If
-    /// a larger amount was reported earlier, that applies. Later calls of `add` still add to the usage. Returns `false`
-    /// like [`add`](Self::add).
+    /// Settles the difference from the estimate at once; if the response has not begun, its fields show the result. A
+    /// larger amount that was reported earlier applies instead. Later calls of `add` still add to the usage. Returns
+    /// `false` like [`add`](Self::add).
     pub fn finish(&self, unit: &str, total: u64) -> bool {
         self.report(unit, Report::Final(total))
     }
@@ -101,9 +100,9 @@ impl Permit {
 
     /// Corrects the charge to the actual cost in requests. A higher cost can overdraw a policy by at most its capacity.
     ///
-    /// For work other than a request, this ends the work. The charge of a request is corrected once: when the response
-    /// begins, to its [actual cost](crate::ActualCost) or else the last `settle`; if neither is known then, at its end,
-    /// to the last `settle`.
+    /// For work other than a request, this ends the work. The charge of a request is corrected once: to its [actual
+    /// cost](crate::ActualCost) or else the last `settle` when the response begins; if there is neither, to the last
+    /// `settle` when it ends.
     pub fn settle(self, cost: u64) {
         for charge in &self.charges {
             charge.cost(cost);
@@ -112,9 +111,8 @@ impl Permit {
 
     /// Refunds the charge of work that was not done, and ends the work.
     ///
-    /// Reported custom units remain charged. For a request, this equals [`settle(0)`](Self::settle), but also refunds
-    /// the estimates of custom units for which no usage was reported. Transferred bytes remain charged, and a position
-    /// in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) is not released.
+    /// Reported custom units and transferred bytes remain charged; estimates of other custom units are refunded. A
+    /// position in a [leaky bucket](crate::Algorithm::LeakyBucketQueue) is not released.
     pub fn refund(self) {
         for charge in &self.charges {
             match self.is_whole {
@@ -145,11 +143,11 @@ impl fmt::Debug for Permit {
 ///
 /// Handlers [upgrade](Self::upgrade) it to report the usage of custom units, or to keep a slot beyond the response.
 /// Layers insert it if a policy limits [concurrent requests](crate::QuotaPolicy::concurrent) or counts a [custom
-/// unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. If a request passes
-/// several layers, the permit covers the charges of all.
+/// unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. It covers the charges of
+/// all layers that the request has passed.
 ///
-/// With the feature `axum`, `WeakPermit` is also an extractor. If the request is not limited, or not counted because
-/// the store is unavailable, handlers get the default value, which belongs to no request.
+/// With the feature `axum`, `WeakPermit` is also an extractor. If the request is not limited or not counted, handlers
+/// get the default value, which belongs to no request.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -199,25 +197,23 @@ impl fmt::Debug for Permit {
 ///
 /// Usage can be reported until the response has ended, so keep the permit in the stream that you return, as above:
 ///
-/// - **The response has ended**: reported amounts are charged, and the rest of the estimate is refunded. For units
-///   without a report, the estimate remains.
+/// - **The response has ended**: reported amounts replace their estimates. Units without a report keep them.
 /// - **The body is dropped early**, because the client disconnects or the service fails: the larger of the estimate and
-///   the reported amount is charged. If the amount is known, call [`finish`](Permit::finish), at the latest when the
-///   stream is dropped.
+///   the reported amount is charged, unless the stream calls [`finish`](Permit::finish), at the latest when it is
+///   dropped.
 /// - **An inner layer rejects the request**: estimates of units without a report are refunded before the response
 ///   begins.
 ///
 /// # When slots are released
 ///
-/// When the response has ended, and the request body if a
-/// [`RequestContentLayer`](crate::content::RequestContentLayer) counts it. After status 101 or `CONNECT`, the response
-/// ends at once, while the connection continues: keep the permit in the
-/// task that serves the connection.
+/// When the response has ended, and the request body if a [`RequestContentLayer`](crate::content::RequestContentLayer)
+/// counts it. After status 101 or `CONNECT`, the response ends at once, while the connection continues: keep the permit
+/// in the task that serves the connection.
 #[derive(Clone, Default)]
 pub struct WeakPermit(SmallVec<[Weak<OpenCharge>; 1]>);
 
 impl WeakPermit {
-    /// Without finished permits, so that a request that loops through the same layers does not accumulate them.
+    /// Without finished permits, which would accumulate in a request that loops through the same layers.
     pub(crate) fn new(charge: &Arc<OpenCharge>, outer: Option<Self>) -> Self {
         let outer = outer.into_iter().flat_map(|outer| outer.0);
         let open = outer.filter(|outer| outer.strong_count() > 0);
@@ -238,8 +234,8 @@ impl WeakPermit {
 
 /// Requests a [`WeakPermit`]: layers insert one into each counted request with this extension.
 ///
-/// Use this if a handler refunds the charge when there was nothing to do, or reads the [decision](Permit::decision).
-/// Insert it in a layer outside the rate limit layer.
+/// Use this for handlers that refund the charge when there was nothing to do, or read the [decision](Permit::decision).
+/// Insert it outside the rate limit layer.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -278,7 +274,6 @@ impl fmt::Debug for WeakPermit {
 }
 
 impl Inner {
-    /// If the request is queued, waits for its delay.
     pub(super) async fn permit(&self, decision: Decision) -> Result<Permit, Decision> {
         if !decision.outcome().is_admitted() {
             return Err(decision);

@@ -34,8 +34,6 @@ pub struct Refund {
 
 impl Refund {
     /// Creates a refund of `units` to the policies that count requests.
-    ///
-    /// [`Settlement::refund`] describes refunds to windows that have ended since `charged`.
     pub fn new(units: u64, charged: ChargeTime) -> Self {
         Self {
             message: Message::new(units),
@@ -44,21 +42,19 @@ impl Refund {
     }
 
     /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units. To refund only this, create
-    /// the refund with 0 units.
-    ///
-    /// Units that no policy of the caller counts are ignored.
+    /// the refund with 0 units. Units that no policy of the caller counts are ignored.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.message.add(unit.into(), amount);
         self
     }
 
-    /// Sets the ID of the message that causes the refund, to detect duplicates. Any text is valid. IDs of different
-    /// callers or keys are independent.
+    /// Sets the ID of the message that causes the refund, to detect duplicates. Default: none, so a repeated refund is
+    /// applied again, up to a full quota.
     ///
-    /// Without an ID, a repeated refund is applied again, up to a full quota. The store keeps the ID in a separate
-    /// partition, for the longest window of the policies. Units that were charged longer ago are not refunded, except
-    /// with [`ChargeTime::Now`]. A full [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
+    /// Any text is valid. IDs of different callers or keys are independent. The store keeps the ID for the longest
+    /// window of the policies. Units that were charged longer ago are not refunded, except with [`ChargeTime::Now`]. A
+    /// full [`MemoryStore`](crate::MemoryStore) may evict the ID earlier.
     ///
     /// The ID is recorded before the units are refunded. If the process exits or the store fails in between, the units
     /// are lost, and the redelivered message returns [`RefundOutcome::Duplicate`].
@@ -77,7 +73,7 @@ pub enum RefundOutcome {
     Refunded,
     /// A refund with this ID was already applied. Nothing has changed.
     Duplicate,
-    /// For this caller, key and tier, no policy counts these units except leaky buckets, to which refunds do not apply.
+    /// No policy counts these units for this caller, key and tier, except leaky buckets, to which refunds do not apply.
     NotApplicable,
 }
 

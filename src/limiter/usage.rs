@@ -1,6 +1,5 @@
 use crate::{decision::UnitCosts, policy::MAX_UNITS};
 
-/// Indexed like [`UnitCosts`].
 #[derive(Default)]
 pub(super) struct Usage([ReportedUsage; MAX_UNITS]);
 
@@ -29,7 +28,7 @@ impl Usage {
         said.is_final |= matches!(report, Report::Final(_));
     }
 
-    /// Units without a report are charged 0, because the estimated work will not be done.
+    /// Their work will not be done.
     pub(super) fn waive_estimates(&mut self) {
         for said in self.0.iter_mut().filter(|said| said.units.is_none()) {
             *said = ReportedUsage {
@@ -39,13 +38,12 @@ impl Usage {
         }
     }
 
-    /// The reported amounts. For units without a report, the amount is 0.
     pub(super) fn reported(&self, charged: UnitCosts) -> UnitCosts {
         charged.with_amounts(self.0.map(|said| said.units.unwrap_or(0)))
     }
 
-    /// The amounts to charge. Until the response has ended, an amount that is not final is at least the charged amount,
-    /// because more may have been used than was reported.
+    /// Until the response has ended, an amount that is not final is at least the charged one: more may have been used
+    /// than was reported.
     pub(super) fn amounts(&self, charged: UnitCosts, has_ended: bool) -> UnitCosts {
         let mut amounts = *charged.amounts();
         for (amount, said) in amounts.iter_mut().zip(self.0) {

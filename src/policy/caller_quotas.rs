@@ -10,7 +10,7 @@ use crate::clock::Timestamp;
 /// quota applies only if its policy [allows it](crate::QuotaPolicy::with_caller_quotas). Unknown names have no effect.
 ///
 /// Used units still count when the quotas change. Fields, problem details and [decisions](crate::Decision) show the
-/// caller's quotas. Metrics are labeled with the policy's name and the tier.
+/// caller's quotas; metrics do not.
 ///
 /// ```
 /// use tower_quota::{CallerQuotas, Limiter, MemoryStore, QuotaPolicy};
@@ -45,21 +45,28 @@ use crate::clock::Timestamp;
 /// # In files
 ///
 /// With the feature `serde`, the quotas can be stored as JSON. End times are in seconds since 1970, and all fields are
-/// optional: `{"policies": {"minute": {"quota": 5000, "burst_capacity": 100}}, "month_begins": 15, "until":
-/// 1798761600, "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]}`.
+/// optional:
+///
+/// ```json
+/// {
+///     "policies": {"minute": {"quota": 5000, "burst_capacity": 100}},
+///     "month_begins": 15,
+///     "until": 1798761600,
+///     "top_ups": [{"policy": "minute", "units": 500, "until": 1796083200}]
+/// }
+/// ```
 ///
 /// # Cost
-/// Callers with equal quotas share one prepared set of policies. Each tier caches up to 4,096 sets, and each thread up
-/// to 4,096 copies of them. When a cache is full, a new set evicts a random set.
+///
+/// Callers with equal quotas share one prepared set of policies. Each tier and thread caches up to 4,096 sets, and
+/// evicts a random one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CallerQuotas(Arc<IndividualQuotas>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct IndividualQuotas {
-    /// Sorted by the name of the policy.
     pub(crate) numbers: Vec<(Cow<'static, str>, Numbers)>,
     pub(crate) month_begins: Option<u8>,
-    /// The fields above apply until this time.
     pub(crate) until: Option<Timestamp>,
     pub(crate) top_ups: Vec<TopUp>,
 }
@@ -79,7 +86,7 @@ pub(crate) struct TopUp {
 }
 
 impl CallerQuotas {
-    /// Creates an empty set, with which each policy has the quota of the tier.
+    /// Creates an empty set: each policy has the quota of the tier.
     pub fn new() -> Self {
         Self::default()
     }
@@ -95,7 +102,7 @@ impl CallerQuotas {
 
     /// Sets the burst capacity of a [token bucket](crate::QuotaPolicy::with_burst_capacity).
     ///
-    /// The capacity is capped at the upper bound of the policy's quotas, and at the caller's quota for a [strict token
+    /// Capped at the upper bound of the policy's quotas, and at the caller's quota for a [strict token
     /// bucket](crate::Algorithm::StrictTokenBucket). Other policies ignore it.
     #[must_use]
     pub fn burst_capacity(self, policy: impl Into<Cow<'static, str>>, capacity: u64) -> Self {
@@ -105,13 +112,12 @@ impl CallerQuotas {
     /// Sets the day on which the caller's months begin, from 1 to 31, such as its billing day.
     ///
     /// Applies to policies with [calendar months](crate::QuotaPolicy::per_calendar_month) and [caller
-    /// quotas](crate::QuotaPolicy::with_caller_quotas). A month without that day begins on its last day. A day outside
-    /// the range is replaced by the nearest one.
+    /// quotas](crate::QuotaPolicy::with_caller_quotas). A shorter month begins on its last day. A day outside the range
+    /// is replaced by the nearest one.
     ///
     /// When the day changes, used units count until the month in which the first of them was used ends, by the old or
-    /// by the new day, whichever is earlier. Therefore, a renewal that fields or decisions have announced is kept, and
-    /// days that alternate, even on different instances, open at most one quota per date. A caller that can choose its
-    /// day freely could open one on every date, so limit how often the day can change.
+    /// by the new day, whichever is earlier. Alternating days open at most one quota per date. A caller that can choose
+    /// its day freely could open one on every date, so limit how often the day can change.
     ///
     /// ```
     /// use std::time::Duration;
@@ -139,10 +145,8 @@ impl CallerQuotas {
         self
     }
 
-    /// Sets the time until which all settings except [top-ups](Self::top_up) apply.
-    ///
-    /// `end` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Afterwards, the quotas of the tier
-    /// apply. Default: no end.
+    /// Sets the time, by the limiter's [clock](crate::LimiterBuilder::clock), until which all settings except
+    /// [top-ups](Self::top_up) apply. Afterwards, the quotas of the tier apply. Default: no end.
     #[must_use]
     pub fn until(mut self, end: Timestamp) -> Self {
         self.own().until = Some(end);
@@ -152,10 +156,11 @@ impl CallerQuotas {
     /// Adds `units` to each window of a policy until `until`, and to its burst capacity if one is set.
     ///
     /// `until` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Top-ups of the same policy are added
-    /// together, up to the upper bound of the policy's quotas. A top-up does not open a closed policy.
+    /// together, up to the upper bound of the policy's quotas. A top-up does not open a closed policy. Used units still
+    /// count when it ends.
     ///
     /// For units that can be used only once, choose the end of the current window: see
-    /// [`CalendarWindow::around`](crate::calendar::CalendarWindow::around). Used units still count when a top-up ends.
+    /// [`CalendarWindow::around`](crate::calendar::CalendarWindow::around).
     ///
     /// ```
     /// use std::time::Duration;
@@ -210,7 +215,7 @@ impl CallerQuotas {
         self.0.until.is_some() || !self.0.top_ups.is_empty()
     }
 
-    /// The numbers for a policy at `now`, within its bounds. `None` if they equal the policy's own numbers.
+    /// `None` if they equal the policy's own numbers.
     pub(crate) fn of(&self, policy: &QuotaPolicy, now: Timestamp) -> Option<Numbers> {
         let (own, bounds) = (&*self.0, policy.caller_quotas?);
         let is_over = own.until.is_some_and(|end| end <= now);
@@ -243,8 +248,8 @@ impl CallerQuotas {
 }
 
 impl QuotaPolicy {
-    /// An invalid burst capacity is ignored. Numbers that cannot be counted exactly are rounded down to 6 or 3
-    /// significant digits.
+    /// Ignores an invalid burst capacity. Rounds numbers that cannot be counted exactly down to 6 or 3 significant
+    /// digits.
     pub(crate) fn with_numbers(&self, numbers: Numbers) -> Self {
         let with = |digits: u32, burst_capacity: Option<u64>| {
             let rounded = |number| rounded_down(number, digits);
@@ -281,12 +286,10 @@ impl QuotaPolicy {
     }
 }
 
-/// If there are no numbers for the policy, the error is the place to insert them.
 fn position(numbers: &[(Cow<'static, str>, Numbers)], policy: &str) -> Result<usize, usize> {
     numbers.binary_search_by(|(name, _)| (**name).cmp(policy))
 }
 
-/// Keeps the first `digits` digits.
 fn rounded_down(number: u64, digits: u32) -> u64 {
     let surplus = (number.checked_ilog10().unwrap_or_default() + 1).saturating_sub(digits);
     let unit = 10_u64.pow(surplus);

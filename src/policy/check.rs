@@ -1,5 +1,3 @@
-//! Validation of a policy. The caller adds the policy's name to the errors.
-
 use std::borrow::Cow;
 
 use super::{Algorithm, CallerQuotaBounds, MAX_NAME, MAX_QUOTA, MAX_WINDOW, QuotaPolicy, QuotaUnit};
@@ -30,7 +28,6 @@ pub(super) fn check(policy: &QuotaPolicy) -> Result<Limit, ConfigError> {
     })
 }
 
-/// `None` if the bucket of a new caller is full.
 fn newcomer(policy: &QuotaPolicy, counter: &Counter) -> Result<Option<Newcomer>, ConfigError> {
     let Some(units) = policy.initial_units else {
         return Ok(None);
@@ -85,7 +82,6 @@ fn check_overage(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     )
 }
 
-/// Both bounds must be valid quotas of the policy.
 fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     let Some(CallerQuotaBounds { least, most }) = policy.caller_quotas else {
         return Ok(());
@@ -106,7 +102,6 @@ fn check_caller_quotas(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     })
 }
 
-/// `quota` is that of the policy, with or without its overage.
 fn counter(policy: &QuotaPolicy, quota: u64) -> Result<Counter, ConfigError> {
     use ConfigErrorKind::{self as Kind, BurstCapacity};
 
@@ -134,7 +129,6 @@ fn counter(policy: &QuotaPolicy, quota: u64) -> Result<Counter, ConfigError> {
     algorithm.counter(quota, window, capacity)
 }
 
-/// Calendar windows and concurrency limits.
 fn without_length(policy: &QuotaPolicy, quota: u64) -> Result<Counter, ConfigError> {
     let borders = match &policy.calendar {
         Some(window) => {
@@ -162,7 +156,6 @@ fn check_calendar(policy: &QuotaPolicy) -> Result<(), ConfigError> {
     }
 }
 
-/// Truncates names that are too long for an error message.
 pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
     match name.len() {
         ..=MAX_NAME => name.into(),

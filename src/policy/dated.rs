@@ -26,10 +26,9 @@ impl QuotaPolicy {
 
     /// Creates a policy of `quota` units per window of a calendar, such as 10,000 per month.
     ///
-    /// Requires the feature `calendar`. The policy counts as a [fixed window](crate::Algorithm::FixedWindow): all units
-    /// are available when a window begins, and twice the quota can pass around a window boundary. To prevent such
-    /// bursts, add a policy per minute. `build()` rejects other algorithms, a burst capacity, and
-    /// [prefetching](Self::with_prefetch).
+    /// Requires the feature `calendar`. The policy counts as a [fixed window](crate::Algorithm::FixedWindow): to
+    /// prevent bursts around a window boundary, add a policy per minute. `build()` rejects other algorithms, a burst
+    /// capacity, and [prefetching](Self::with_prefetch).
     ///
     /// ```
     /// use tower_quota::{
@@ -68,16 +67,15 @@ impl QuotaPolicy {
     /// # Changes
     ///
     /// If the period or the time zone changes, callers start with a full quota. If the quota changes, used units still
-    /// count. If the day changes on which months begin, used units count until a month ends: see
-    /// [`CallerQuotas::month_begins`](crate::CallerQuotas::month_begins). After a window has ended, its charges can be
-    /// neither settled nor refunded.
+    /// count; so they do for a while if the [first day of months](crate::CallerQuotas::month_begins) changes. After a
+    /// window has ended, its charges can be neither settled nor refunded.
     ///
     /// # Clock and time zones
     ///
     /// Windows follow the clock of the store; with Redis, the server's clock. If that clock jumps by more than a window
-    /// between the calls of one decision, the decision fails with a store error. Time-zone data is [compiled into the
-    /// program](CalendarWindow::time_zone_data). If instances of different builds disagree about a boundary, the first
-    /// instance to reach its boundary begins the window, and all others continue the count.
+    /// between the calls of one decision, the decision fails with a store error. If builds with different [time-zone
+    /// data](CalendarWindow::time_zone_data) disagree about a boundary, the first instance to reach its boundary begins
+    /// the window for all.
     pub fn per_calendar(name: impl Into<Cow<'static, str>>, quota: u64, window: CalendarWindow) -> Self {
         Self {
             calendar: Some(window),

@@ -3,13 +3,13 @@ use std::fmt::Display;
 use super::{CalendarPeriod, QuotaPolicy, set::open_id};
 
 impl QuotaPolicy {
-    /// Returns `true` if stores continue the counts of `other` for this policy, because both share the same state of a
-    /// partition. A closed policy has no state, but opening it again continues the earlier counts.
+    /// `true` if both share the same state. A closed policy has none, but opening it again continues the earlier
+    /// counts.
     pub(crate) fn continues(&self, other: &Self) -> bool {
         self.key == other.key && open_id(self) == open_id(other)
     }
 
-    /// The settings that differ, such as `quota 60 → 100`. `self` is the older policy.
+    /// Such as `quota 60 → 100`, if `self` is the older policy.
     pub(crate) fn differences(&self, newer: &Self) -> Vec<String> {
         let of = |name: &str, value: fn(&Self) -> String| {
             let (before, after) = (value(self), value(newer));

@@ -30,23 +30,22 @@ pub use crate::algorithm::{CalendarPeriod, Weekday};
 
 use crate::fields::Unit;
 
-/// Maximum length of the name of a policy or a scope, in bytes. Policy names are sent in every response.
 pub(crate) const MAX_NAME: usize = 128;
 
-/// Largest quota and burst capacity. Integers in structured fields have at most 15 digits.
+/// Integers in structured fields have at most 15 digits.
 pub(crate) const MAX_QUOTA: u64 = 999_999_999_999_999;
 
-/// In seconds: a little over 31 years.
+/// Seconds.
 pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 
 /// The unit of a quota.
 ///
-/// | unit | a request uses | use it when |
-/// |---|---|---|
-/// | [`Requests`](Self::Requests) | its cost, by default 1 | requests cost about the same, or their cost is known |
-/// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content | bandwidth or storage is the bottleneck |
-/// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended | requests are slow, and few can be served concurrently |
-/// | [`Custom`](Self::Custom) | the units that the program reports, before and after serving it | another resource is the bottleneck: tokens, rows, money |
+/// | unit | a request uses |
+/// |---|---|
+/// | [`Requests`](Self::Requests) | its cost, by default 1 |
+/// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content |
+/// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended |
+/// | [`Custom`](Self::Custom) | the units that the program reports, such as tokens, rows or money |
 ///
 /// ```
 /// use tower_quota::{Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, Scope};
@@ -83,8 +82,7 @@ pub enum QuotaUnit {
 }
 
 impl QuotaUnit {
-    /// The unit's name in the registry of the draft. `RateLimit-Policy` omits policies without a name, because
-    /// clients would interpret them as limits on requests.
+    /// `RateLimit-Policy` omits unregistered units, which clients would interpret as requests.
     pub(crate) fn registered(self) -> Option<Unit> {
         match self {
             Self::ConcurrentRequests => Some(Unit::ConcurrentRequests),
@@ -95,7 +93,6 @@ impl QuotaUnit {
     }
 }
 
-/// Writes the name used in rules files.
 impl fmt::Display for QuotaUnit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -109,8 +106,7 @@ impl fmt::Display for QuotaUnit {
     }
 }
 
-/// The direction of the content whose bytes are counted; see
-/// [`QuotaPolicy::with_content_bytes`](crate::QuotaPolicy::with_content_bytes).
+/// The direction of the [content](crate::QuotaPolicy::with_content_bytes) whose bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Direction {

@@ -6,13 +6,14 @@ use crate::fields::ExtensionValue;
 /// A named limit: a number of units per window, or of concurrent requests, for each partition.
 ///
 /// By default, a policy counts requests with a *token bucket*, which holds [`burst_capacity`](Self::burst_capacity)
-/// units (by default, the quota) and refills continuously at `quota` units per `window`. With
-/// `per_minute("minute", 60)`, a caller can send 60 requests at once and then one per second: up to 119 within one
-/// minute. If at most 60 requests may pass in any minute, use [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
+/// units (by default, the quota) and refills continuously at `quota` units per `window`. With `per_minute("minute",
+/// 60)`, a caller can send 60 requests at once and then one per second: up to 119 within one minute. If at most 60
+/// requests may pass in any minute, use [`StrictTokenBucket`](Algorithm::StrictTokenBucket) or
 /// [`SlidingWindowLog`](Algorithm::SlidingWindowLog).
 ///
-/// Policies are validated by [`build`](crate::RateLimitLayerBuilder::build) and
-/// [`PolicySet::new`](crate::PolicySet::new), whose errors name the policy.
+/// [`build`](crate::RateLimitLayerBuilder::build) and [`PolicySet::new`](crate::PolicySet::new) validate policies. The
+/// constructors with a `'static` name are `const`; use [`with_name`](Self::with_name) for names that are created at run
+/// time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -69,27 +70,27 @@ use crate::fields::ExtensionValue;
 /// | window, except of concurrency limits | 1 to 1,000,000,000 whole seconds, or a [calendar](Self::per_calendar) window |
 /// | burst capacity of a token bucket | 1 to 999,999,999,999,999 units |
 ///
-/// Counting is exact to the unit and the microsecond. A refill rate may be rounded down by less than one millionth;
-/// policies whose rate would be rounded by more are rejected.
+/// Counting is exact to the unit and the microsecond. A policy is rejected if its refill rate would be rounded down by
+/// one millionth or more.
 ///
 /// # Closed
 ///
 /// A policy with quota 0 rejects every request, even at cost 0, without a call to the store. The response has no
 /// `Retry-After`, and its fields contain `q=0` and `r=0` (as draft-11, section "Quota Parameter", allows) but no `t`.
 ///
-/// Use this to close a tier or a route, usually with [rules that change at run time](crate::RulesHandle). Units used
-/// earlier still count after reopening. Neither a [top-up](crate::CallerQuotas::top_up) nor [capacity](crate::Capacity)
-/// opens a closed policy. Its other settings have no effect, and a closed [shadow](Self::shadow) rejects nothing.
+/// Use this to close a tier or a route with [rules that change at run time](crate::RulesHandle). Units used earlier
+/// still count after reopening. Neither a [top-up](crate::CallerQuotas::top_up) nor [capacity](crate::Capacity) opens a
+/// closed policy. Its other settings have no effect, and a closed [shadow](Self::shadow) rejects nothing.
 ///
 /// # In files
 ///
 /// With the feature `serde`, a policy can be deserialized from any format. `name` and `quota` are required, as is
-/// either `window_seconds` or `calendar` (such as
-/// `{"period": "month", "time_zone": "Europe/Berlin", "month_begins": 15}`), unless `unit` is `"concurrent_requests"`.
-/// The optional fields are `burst_capacity`, `initial_units`, `algorithm` (such as `"fixed_window"`), `unit`
-/// (`"requests"`, `"concurrent_requests"`, `"content_bytes"`, `"request_content_bytes"`, `"response_content_bytes"`, or
-/// a [custom unit](Self::with_unit)), `key`, `caller_quotas` (such as `[10, 10000]`), `overage_percent`,
-/// `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and `extensions`:
+/// either `window_seconds` or `calendar` (such as `{"period": "month", "time_zone": "Europe/Berlin", "month_begins":
+/// 15}`), unless `unit` is `"concurrent_requests"`. The optional fields are `burst_capacity`, `initial_units`,
+/// `algorithm` (such as `"fixed_window"`), `unit` (`"requests"`, `"concurrent_requests"`, `"content_bytes"`,
+/// `"request_content_bytes"`, `"response_content_bytes"`, or a [custom unit](Self::with_unit)), `key`, `caller_quotas`
+/// (such as `[10, 10000]`), `overage_percent`, `lockout_seconds`, `prefetch`, `hidden`, `shadow`, `partition_key` and
+/// `extensions`:
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -123,7 +124,6 @@ pub struct QuotaPolicy {
     pub(crate) shows_partition_key: bool,
     pub(crate) caller_quotas: Option<CallerQuotaBounds>,
     pub(crate) overage: Option<u32>,
-    /// `None` for the main key.
     pub(crate) key: Option<Cow<'static, str>>,
     pub(crate) extensions: Vec<(Cow<'static, str>, ExtensionValue)>,
 }
@@ -140,34 +140,25 @@ impl QuotaPolicy {
         Self::windowed("", quota, window).with_name(name)
     }
 
-    /// Creates a policy of `quota` units per second.
-    ///
-    /// Use [`with_name`](Self::with_name) for names that are created at run time.
+    /// Creates a policy of `quota` units per second. For a name created at run time, use [`new`](Self::new).
     pub const fn per_second(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(1))
     }
 
-    /// Creates a policy of `quota` units per minute.
-    ///
-    /// Use [`with_name`](Self::with_name) for names that are created at run time.
+    /// Creates a policy of `quota` units per minute. For a name created at run time, use [`new`](Self::new).
     pub const fn per_minute(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(60))
     }
 
-    /// Creates a policy of `quota` units per hour.
-    ///
-    /// Use [`with_name`](Self::with_name) for names that are created at run time.
+    /// Creates a policy of `quota` units per hour. For a name created at run time, use [`new`](Self::new).
     pub const fn per_hour(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(3_600))
     }
 
     /// Creates a policy of `quota` units per day of 24 hours.
     ///
-    /// With the default token bucket, the window slides with each caller. With
-    /// [`FixedWindow`](Algorithm::FixedWindow), it ends at midnight UTC. For days of a time zone, see
-    /// [`per_calendar_day`](Self::per_calendar_day).
-    ///
-    /// Use [`with_name`](Self::with_name) for names that are created at run time.
+    /// With [`FixedWindow`](Algorithm::FixedWindow), the day ends at midnight UTC. For days of a time zone, see
+    /// [`per_calendar_day`](Self::per_calendar_day). For a name created at run time, use [`new`](Self::new).
     pub const fn per_day(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(86_400))
     }
@@ -177,8 +168,6 @@ impl QuotaPolicy {
     /// A request holds its slot from admission (including time in a queue) until its response body ends or is dropped,
     /// the request is cancelled, or the inner service fails. For upgraded connections, see
     /// [`WeakPermit`](crate::WeakPermit).
-    ///
-    /// Use [`with_name`](Self::with_name) for names that are created at run time.
     pub const fn concurrent(name: &'static str, quota: u64) -> Self {
         let mut policy = Self::of_window(name, quota, None, None);
         policy.unit = QuotaUnit::ConcurrentRequests;
@@ -223,7 +212,7 @@ impl QuotaPolicy {
     ///
     /// The refill rate does not change, except for [`StrictTokenBucket`](Algorithm::StrictTokenBucket). The capacity
     /// can be above or below the quota. Clients see only the quota in `RateLimit-Policy`, so document the burst
-    /// capacity for them.
+    /// capacity.
     ///
     /// Default: the quota; for `StrictTokenBucket`, half of it, rounded up. `build()` rejects a burst capacity for
     /// other algorithms.
@@ -236,8 +225,8 @@ impl QuotaPolicy {
     /// Sets the units in the token bucket of a new caller.
     ///
     /// Use this against clients that often change their key, or if the loss of Redis data must not grant a full burst
-    /// to every caller. The bucket refills from the first request on, even if that request is rejected. With 0, the
-    /// first request is always rejected.
+    /// to every caller. The bucket refills from the first request on, even if that request is rejected. With
+    /// 0, the first request is always rejected.
     ///
     /// Range: 0 to the burst capacity. Default: the burst capacity. Only token buckets support the setting.
     ///
@@ -275,23 +264,21 @@ impl QuotaPolicy {
     /// the refill. A refund does not raise them.
     ///
     /// Stored units take precedence over this setting, so instances with different values can share a store. When the
-    /// setting is introduced, callers whose buckets are full are new. Caller quotas do not change the initial units, but
-    /// cap them at the caller's burst capacity. Reduced capacity changes them in proportion. In Redis, such a policy
-    /// takes 16 or 32 bytes more per caller, and about twice the time of other token buckets.
+    /// setting is introduced, callers whose buckets are full are new. Caller quotas cap the initial units at the
+    /// caller's burst capacity; reduced capacity changes them in proportion. In Redis, such a policy takes 16 or 32
+    /// bytes more per caller, and about twice the time of other token buckets.
     #[must_use]
     pub const fn with_initial_units(mut self, units: u64) -> Self {
         self.initial_units = Some(units);
         self
     }
 
-    /// Allows individual quotas in the range `quotas`, such as contractual ones.
+    /// Allows individual quotas in the range `quotas`, such as contractual ones. Default: all callers of a tier have
+    /// the same quota.
     ///
-    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas, either in the request's extensions or in the result of
-    /// the tier source. A quota outside the range is replaced by the nearest bound. A lower bound of 0 allows closing
-    /// the policy for a caller. Default: all callers of a tier have the same quota.
-    ///
-    /// [`build`](crate::RateLimitLayerBuilder::build) fails if the lower bound is above the upper one, or if either is
-    /// not a valid quota of the policy.
+    /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas. A quota outside the range is replaced by the nearest
+    /// bound. A lower bound of 0 allows closing the policy for a caller. `build()` fails if the lower bound is above
+    /// the upper one, or if either is not a valid quota of the policy.
     #[must_use]
     pub const fn with_caller_quotas(mut self, quotas: RangeInclusive<u64>) -> Self {
         self.caller_quotas = Some(CallerQuotaBounds {
@@ -354,10 +341,8 @@ impl QuotaPolicy {
         self.quota.saturating_add(self.overage_units())
     }
 
-    /// Sets the algorithm.
-    ///
-    /// Default: [`Algorithm::TokenBucket`], or [`Algorithm::FixedWindow`] for calendar windows. `build()` rejects
-    /// other algorithms for calendar windows and for concurrency limits.
+    /// Sets the algorithm. Default: [`Algorithm::TokenBucket`], or for calendar windows [`Algorithm::FixedWindow`], the
+    /// only one that they support. `build()` rejects an algorithm for concurrency limits.
     #[must_use]
     pub const fn with_algorithm(mut self, algorithm: Algorithm) -> Self {
         self.algorithm = algorithm;
@@ -370,9 +355,9 @@ impl QuotaPolicy {
     /// without delaying them. Streamed bytes can overdraw the policy by at most its capacity, and later requests are
     /// rejected until the debt is repaid. A request of unknown size is forwarded if at least one byte remains.
     ///
-    /// At most the first 1 MiB of a response with a known length is charged before the response is sent, and stays
-    /// charged if the client disconnects early. All other response bytes are charged after they were sent, in steps of
-    /// about 1 MiB. A response to `HEAD` counts as one byte.
+    /// Of a response with a known length, at most the first 1 MiB is charged before it is sent, and stays charged if
+    /// the client disconnects early. Other response bytes are charged after they were sent, in steps of about 1 MiB. A
+    /// response to `HEAD` counts as one byte.
     #[must_use]
     pub const fn with_content_bytes(mut self, content: Direction) -> Self {
         self.unit = QuotaUnit::ContentBytes(content);
@@ -385,10 +370,9 @@ impl QuotaPolicy {
     /// before it forwards the request. The handler reports the actual usage to its [`WeakPermit`](crate::WeakPermit),
     /// and the difference is charged or refunded. A late charge can overdraw the policy by at most its capacity.
     ///
-    /// `unit` has 1 to 24 printable ASCII characters. A policy set has up to three custom units.
-    ///
-    /// `RateLimit` shows the remaining units. `RateLimit-Policy` omits the policy, because draft-11 allows only
-    /// registered units. Dialects without policy names omit it entirely.
+    /// `unit` has 1 to 24 printable ASCII characters. A policy set has up to three custom units. `RateLimit` shows the
+    /// remaining units, but `RateLimit-Policy` omits the policy, because draft-11 allows only registered units.
+    /// Dialects without policy names omit it entirely.
     #[must_use]
     pub const fn with_unit(mut self, unit: &str) -> Self {
         self.unit = QuotaUnit::Custom(UnitName::new(unit));
@@ -398,14 +382,12 @@ impl QuotaPolicy {
     /// Charges units to the store in batches of up to `units`, which are spent locally.
     ///
     /// Use this for callers that exceed the throughput of one server, or for a remote Redis. A fixed window never
-    /// exceeds its quota; a token bucket can exceed its usual bound by at most instances × `units`. Unspent units are
-    /// refunded after at most 5 s; until then, other instances cannot use them.
+    /// exceeds its quota; a token bucket can exceed its usual bound by at most instances × `units`. [Tuning](crate::docs::tuning#prefetching) describes batches,
+    /// latency and failures.
     ///
     /// Requests are prefetched only if *all* policies of the request have this setting and the same key, and none is a
-    /// [shadow](Self::shadow). Range: 1 to the burst capacity. Default: individual charges. `build()`
-    /// rejects all policies but token buckets and fixed windows that count requests.
-    ///
-    /// Batch size, latency and failures: [Tuning](crate::docs::tuning#prefetching).
+    /// [shadow](Self::shadow). Range: 1 to the burst capacity. Default: individual charges. `build()` rejects all
+    /// policies but token buckets and fixed windows that count requests.
     #[must_use]
     pub const fn with_prefetch(mut self, units: u64) -> Self {
         self.prefetch = Some(units);
@@ -420,7 +402,7 @@ impl QuotaPolicy {
     ///
     /// `time` has 1 to 1,000,000,000 whole seconds. Default: no lockout. `build()` rejects it for concurrency limits,
     /// [leaky-bucket queues](crate::Algorithm::LeakyBucketQueue), [shadows](Self::shadow) and
-    /// [prefetched](Self::with_prefetch) policies, whose batches could begin a lockout without a request.
+    /// [prefetched](Self::with_prefetch) policies.
     ///
     /// ```
     /// use std::time::Duration;
@@ -448,25 +430,22 @@ impl QuotaPolicy {
     /// # }).unwrap();
     /// ```
     ///
-    /// A request that another policy rejects does not begin a lockout; a late charge can. A new quota, window,
-    /// algorithm or `time` does not affect a lockout in progress. An instance whose rules have no lockout does not
-    /// enforce it, but preserves it for the others. Reduced [capacity](crate::Capacity) does not apply to the policy.
+    /// A request that another policy rejects does not begin a lockout; a late charge can. New settings do not affect a
+    /// lockout in progress. An instance whose rules have no lockout does not enforce it, but preserves it for the
+    /// others. Reduced [capacity](crate::Capacity) does not apply to the policy.
     ///
     /// # Security
     ///
     /// **A client that can exhaust another caller's quota can lock that caller out.** The account named in a login is
-    /// only a claim. Limit by address *and* account, never by the account alone, as in the
-    /// [guide](crate::guide::login).
+    /// only a claim, so limit by address *and* account, as in the [guide](crate::guide::login).
     #[must_use]
     pub const fn with_lockout(mut self, time: Duration) -> Self {
         self.lockout = Some(time);
         self
     }
 
-    /// Enforces the policy without showing it to clients.
-    ///
-    /// The policy is omitted from all fields and from the list of violated policies. `Retry-After` still accounts for
-    /// it, and a [decision](crate::Decision) includes it.
+    /// Enforces the policy without showing it to clients: it is omitted from all fields and from the list of violated
+    /// policies. `Retry-After` still accounts for it, and a [decision](crate::Decision) includes it.
     #[must_use]
     pub const fn hidden(mut self) -> Self {
         self.is_hidden = true;
@@ -476,9 +455,9 @@ impl QuotaPolicy {
     /// Evaluates the policy without enforcing it, to find out which callers a new limit would reject.
     ///
     /// Counts are the same as if the policy were enforced: a request that it would reject is not charged to it.
-    /// [`Decision::shadow_violated`](crate::Decision::shadow_violated) and sampled `tracing` events report the
-    /// rejections. The policy is [hidden](Self::hidden) from clients unless it is [visible](Self::visible). If the
-    /// policy is enforced later, these counts continue.
+    /// [`Decision::shadow_violated`](crate::Decision::shadow_violated) and sampled events report the rejections.
+    /// Clients do not see the policy unless it is [visible](Self::visible). If it is enforced later, its counts
+    /// continue.
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy};
@@ -505,9 +484,8 @@ impl QuotaPolicy {
         self
     }
 
-    /// Shows the policy to clients: the opposite of [`hidden`](Self::hidden).
-    ///
-    /// This is the default, except for [shadows](Self::shadow). Use it to announce a limit before you enforce it.
+    /// Shows the policy to clients. This is the default, except for [shadows](Self::shadow): use it to announce a limit
+    /// before you enforce it.
     #[must_use]
     pub const fn visible(mut self) -> Self {
         self.is_hidden = false;
@@ -515,18 +493,14 @@ impl QuotaPolicy {
     }
 
     /// Counts requests by the [named key](crate::RateLimitLayerBuilder::named_key) `key` of the layer instead of its
-    /// main key.
-    ///
-    /// Use this to limit each address as well as each user, for example, or all callers together. `build()` rejects an
-    /// unknown name.
+    /// main key, for example by address. `build()` rejects an unknown name.
     ///
     /// # Separate and shared counts
     ///
     /// A named key never shares counts with the main key or with a key of another name, even if their values are equal.
-    /// [`reset`](crate::Caller::reset) and [`refund`](crate::Caller::refund) of one do not affect the other. Layers and
-    /// limiters with the same scope and store share the counts of keys with the same name: to share the counts of
-    /// addresses between two layers, make the address a named key in both. A layer that limits only by address also
-    /// needs a main key, which its policies do not use.
+    /// Layers and limiters with the same scope and store share the counts of keys with the same name: to share the
+    /// counts of addresses between two layers, make the address a named key in both. A layer that limits only by
+    /// address also needs a main key, which its policies do not use.
     ///
     /// ```
     /// use std::net::Ipv4Addr;
@@ -552,10 +526,8 @@ impl QuotaPolicy {
         self
     }
 
-    /// Shows the partition key (`pk`), so that clients can determine which requests share a quota.
-    ///
-    /// The value is [`PartitionId::shown_key`](crate::PartitionId::shown_key), a digest. Dialects without a partition
-    /// key omit it.
+    /// Shows the partition key (`pk`), the digest [`PartitionId::shown_key`](crate::PartitionId::shown_key), so that
+    /// clients can determine which requests share a quota. Dialects without a partition key omit it.
     ///
     /// # Security
     ///
@@ -578,7 +550,7 @@ impl QuotaPolicy {
         self
     }
 
-    /// Sets the name. Use this for names that are created at run time.
+    /// Sets the name.
     #[must_use]
     pub fn with_name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
         self.name = name.into();
@@ -611,10 +583,9 @@ impl QuotaPolicy {
         self.algorithm
     }
 
-    /// Returns the maximum number of units that can be used at once.
-    ///
-    /// Default: the quota, and for a strict token bucket half the quota, rounded up. For a leaky bucket, the capacity is
-    /// 1 as a meter and `max_waiting` + 1 as a queue. A closed policy returns 0.
+    /// Returns the maximum number of units that can be used at once: 1 for a leaky bucket as a meter, one more than
+    /// `max_waiting` as a queue, and 0 for a closed policy. See [`with_burst_capacity`](Self::with_burst_capacity) for
+    /// the default.
     pub const fn burst_capacity(&self) -> u64 {
         match (self.burst_capacity, self.algorithm) {
             _ if self.is_closed() => 0,
@@ -643,7 +614,7 @@ impl QuotaPolicy {
         self.lockout
     }
 
-    /// Returns `true` if responses do not show the policy.
+    /// Returns whether responses do not show the policy.
     pub const fn is_hidden(&self) -> bool {
         self.is_hidden
     }
@@ -653,7 +624,7 @@ impl QuotaPolicy {
         self.key.as_deref()
     }
 
-    /// Returns `true` if the policy is a [shadow](Self::shadow), which is not enforced.
+    /// Returns whether the policy is a [shadow](Self::shadow).
     pub const fn is_shadow(&self) -> bool {
         self.is_shadow
     }
@@ -662,12 +633,12 @@ impl QuotaPolicy {
         self.quota == 0
     }
 
-    /// A policy with a lockout would lock out callers that have done nothing wrong.
+    /// A policy with a lockout would lock out innocent callers.
     pub(crate) const fn is_reducible(&self) -> bool {
         !self.is_closed() && self.lockout.is_none()
     }
 
-    /// Scales all numbers to `percent`, at least to 1, unless the policy is not [reducible](Self::is_reducible).
+    /// At least to 1, unless the policy is not [reducible](Self::is_reducible).
     pub(crate) fn reduced_to(mut self, percent: u8) -> Self {
         if !self.is_reducible() {
             return self;
@@ -697,8 +668,7 @@ impl QuotaPolicy {
         self.window.map_or(0, |window| window.as_secs() * 1_000_000)
     }
 
-    /// A refund after this time has no effect. For calendar windows, it is the time after which the window has
-    /// certainly ended.
+    /// A refund after this time has no effect, because the window has certainly ended.
     pub(crate) fn refundable_micros(&self) -> u64 {
         match &self.calendar {
             Some(window) => 2 * window.period().usual_length().as_micros() as u64,

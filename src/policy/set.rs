@@ -46,20 +46,18 @@ impl Policy {
         &self.policy
     }
 
-    /// Identifies the state of this policy within a partition. Derived from name, unit and algorithm, so that used
-    /// units still count when the numbers of a policy change.
+    /// Identifies the state of this policy within a partition. Independent of the policy's numbers, so that used units
+    /// still count when they change.
     #[inline]
     pub(crate) fn id(&self) -> u32 {
         self.id
     }
 
-    /// The ID of the log while the policy is open. Quota 0 changes [`id`](Self::id).
     pub(crate) fn log_id(&self) -> Option<u32> {
         let is_log = self.policy.algorithm() == Algorithm::SlidingWindowLog;
         is_log.then(|| open_id(&self.policy))
     }
 
-    /// Like [`id`](Self::id), but also independent of algorithm and window.
     #[inline]
     pub(crate) fn lockout_id(&self) -> u32 {
         self.lockout_id
@@ -90,7 +88,6 @@ impl Policy {
         self.limit.newcomer.as_ref()
     }
 
-    /// The upper bound of all waits, in microseconds.
     fn longest_wait(&self) -> u64 {
         let counted = match self.counter() {
             Counter::Bucket(bucket) => bucket.micros_to_drain(bucket.bound),
@@ -103,8 +100,7 @@ impl Policy {
         counted.max(self.lockout().map_or(0, |lockout| lockout.micros))
     }
 
-    /// The whole of the policy, if it is a token bucket of requests that rejects them and is shown with its numbers
-    /// alone.
+    /// Only if it is shown with its numbers alone.
     fn plain_bucket(&self) -> Option<Bucket> {
         let (policy, limit) = (&self.policy, &self.limit);
         let is_unusual = policy.is_shadow
@@ -126,7 +122,7 @@ impl Policy {
         ids(self).iter().any(|id| ids(other).contains(id)) || self.policy.name == other.policy.name
     }
 
-    /// Returns `false` for a shadow, because a closed shadow rejects nothing.
+    /// A closed shadow rejects nothing.
     pub(crate) fn is_closed(&self) -> bool {
         self.policy.is_closed() && !self.policy.is_shadow
     }
@@ -134,8 +130,7 @@ impl Policy {
 
 /// The policies that are enforced by one decision, validated as a whole.
 ///
-/// [`RateLimitLayerBuilder::build`](crate::RateLimitLayerBuilder::build) creates the set for a layer. Create a set
-/// directly to limit something other than HTTP requests with a store alone. Clones share the policies.
+/// A layer creates its set itself. Create one directly to use a store without a limiter. Clones share the policies.
 ///
 /// ```
 /// use tower_quota::{PolicySet, MemoryStore, Outcome, Scope, PartitionKey, Plan, QuotaPolicy, Store};
@@ -158,22 +153,18 @@ pub struct PolicySet(Arc<CachePadded<Listed>>);
 struct Listed {
     policies: Arc<[Policy]>,
     traits: PolicyTraits,
-    /// See [`PolicySet::buckets`].
     buckets: SmallVec<[Bucket; MAX_BUCKETS]>,
 }
 
-/// Properties of the policies of a set. In a plan, a flag is set if it is set for one of its sets.
+/// In a plan, a flag is set if it is set for one of its sets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PolicyTraits {
     pub(crate) has_slots: bool,
-    /// Set if a policy rejects every request, without a call to the store.
     pub(crate) is_closed: bool,
-    /// Set if a policy charges every request whose cost is not 0.
     pub(crate) counts_requests: bool,
     pub(crate) has_logs: bool,
     pub(crate) has_lockouts: bool,
     pub(crate) has_newcomers: bool,
-    /// Set if all policies of the set allow prefetching.
     pub(crate) has_prefetch: bool,
 }
 
@@ -191,17 +182,14 @@ impl PolicyTraits {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BatchTerms {
-    /// Maximum number of units held at once.
     pub(crate) units: u64,
-    /// Maximum time in which the units can be spent.
     pub(crate) lifetime: Duration,
 }
 
 impl BatchTerms {
-    /// Upper bound for any store latency.
     const LONGEST: Duration = Duration::from_secs(5);
 
-    /// `None` for shadows: a shadow decides for each request, by its cost, whether the request is charged.
+    /// A shadow decides by the cost of each request.
     fn of(policy: &QuotaPolicy) -> Option<Self> {
         Some(Self {
             units: policy.prefetch.filter(|_| !policy.is_shadow)?,
@@ -209,7 +197,6 @@ impl BatchTerms {
         })
     }
 
-    /// Shortens the lifetime to at most `lifetime`, which depends on the store's latency.
     pub(crate) fn with_lifetime(self, lifetime: Duration) -> Self {
         Self {
             lifetime: self.lifetime.min(lifetime),
@@ -264,7 +251,6 @@ impl PolicySet {
         Ok(set)
     }
 
-    /// A set without policies, which no plan contains.
     pub(crate) fn unlimited() -> Self {
         Self::of(Vec::new())
     }
@@ -309,7 +295,6 @@ impl PolicySet {
         &self.0.traits
     }
 
-    /// Custom units, without duplicates, in the order of the policies.
     pub(crate) fn units(&self) -> SmallVec<[UnitName; MAX_UNITS]> {
         let mut units = SmallVec::new();
         for policy in self.iter() {
@@ -337,7 +322,7 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Removes the policies with these IDs. `None` if no policy remains.
+    /// `None` if no policy remains.
     pub(crate) fn without(self, ids: &[u32]) -> Option<Self> {
         let is_other = |policy: &&Policy| !ids.contains(&policy.id);
         if self.iter().all(|policy| is_other(&policy)) {
@@ -347,14 +332,12 @@ impl PolicySet {
         (!others.is_empty()).then(|| Self::of(others))
     }
 
-    /// Compares by identity: `true` for clones of the same set.
     #[inline]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(self.list(), other.list())
     }
 
-    /// The policies, if they are up to three token buckets that count requests and have no further settings. Otherwise
-    /// empty.
+    /// Empty unless the policies are up to three token buckets of requests without further settings.
     #[inline]
     pub(crate) fn buckets(&self) -> &[Bucket] {
         &self.0.buckets
@@ -365,7 +348,6 @@ impl PolicySet {
         &self.0.policies
     }
 
-    /// A deep clone with its own reference count, for another thread.
     pub(crate) fn with_own_count(&self) -> Self {
         Self(Arc::new(CachePadded(Listed::clone(&self.0))))
     }
@@ -410,17 +392,15 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
     ConfigError::new(ConfigErrorKind::DuplicatePolicy, message)
 }
 
-/// Maximum number of policies per decision. Bounds the size of a value in Redis.
+/// Bounds the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
-/// The number of buckets that a partition in memory holds without an allocation.
 pub(crate) const MAX_BUCKETS: usize = 3;
 
-/// Maximum number of custom units per decision. A plan stores this many without an allocation.
 pub(crate) const MAX_UNITS: usize = 3;
 
-/// Time-zone names contain the separator, but no spaces. Months with different first days share used units: otherwise a
-/// caller could get a second quota by changing its billing day.
+/// Months with different first days share used units: otherwise a caller could get a second quota by changing its
+/// billing day.
 fn calendar(policy: &QuotaPolicy) -> String {
     let window = policy.calendar.as_ref();
     window.map_or_else(String::new, |window| {
@@ -432,7 +412,7 @@ fn calendar(policy: &QuotaPolicy) -> String {
     })
 }
 
-/// Policies with equal IDs share used units. The window is part of the ID if the algorithm counts in windows.
+/// The window is part of the ID if the algorithm counts in windows.
 pub(super) fn policy_id(policy: &QuotaPolicy) -> u32 {
     match policy.is_closed() {
         // A closed policy has no state. The units used before it was closed keep their own ID.

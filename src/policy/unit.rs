@@ -4,9 +4,9 @@ use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The name of a custom unit, such as tokens of a language model, rows or CPU seconds.
 ///
-/// Created by [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit) and returned in
-/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom). A name has 1 to 24 printable ASCII characters, and must not be the
-/// name of another unit in the drafts or in rules files. [`PolicySet::new`](crate::PolicySet::new) validates it.
+/// Created by [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit), and returned in
+/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom). A name has 1 to 24 printable ASCII characters, and must not be that
+/// of another unit in the drafts or in rules files; [`PolicySet::new`](crate::PolicySet::new) validates it.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, QuotaUnit};
@@ -17,21 +17,19 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UnitName {
-    /// Padded with zeros.
     bytes: [u8; Self::MAX],
     /// `u8::MAX` for a name that is too long.
     length: u8,
     id: UnitId,
 }
 
-/// A hash of the name. A policy set rejects different names with the same hash.
+/// A policy set rejects different names with the same hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct UnitId(u32);
 
 impl UnitId {
     pub(crate) const NONE: Self = Self(0);
 
-    /// FNV-1a, because it is computed for each request that names a unit of a [`Plan`](crate::Plan).
     pub(crate) const fn of(name: &str) -> Self {
         let (bytes, mut hash, mut index) = (name.as_bytes(), 0x811c_9dc5_u32, 0);
         while index < bytes.len() {
@@ -46,7 +44,6 @@ impl UnitId {
 impl UnitName {
     const MAX: usize = 24;
 
-    /// Unit names of the registry and of rules files.
     const TAKEN: [&str; 8] = [
         "concurrent-requests",
         "concurrent_requests",
@@ -85,7 +82,6 @@ impl UnitName {
         }
     }
 
-    /// The caller adds the policy's name to the error.
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let name = self.as_str();
         let problem = if usize::from(self.length) > Self::MAX {

@@ -1,4 +1,2 @@
-//! Header fields, and responses to rejected requests.
-
 pub(crate) mod fields;
 pub(crate) mod rejection;

@@ -1,5 +1,3 @@
-//! Valid rules, prepared for requests.
-
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
@@ -14,7 +12,6 @@ use crate::{
     sync::per_thread::PerThread,
 };
 
-/// The rules for all callers, and a rollout.
 #[derive(Clone, Debug)]
 pub(super) struct AppliedRules {
     pub(super) current: Arc<CheckedRules>,
@@ -24,7 +21,6 @@ pub(super) struct AppliedRules {
 #[derive(Clone, Debug)]
 pub(super) struct Rollout {
     pub(super) percent: u8,
-    /// Sorted.
     partitions: Arc<[PartitionId]>,
     pub(super) rules: Arc<CheckedRules>,
 }
@@ -32,7 +28,7 @@ pub(super) struct Rollout {
 #[derive(Debug)]
 pub(super) struct CheckedRules {
     pub(super) rules: Rules,
-    /// A single tier without a name, if all callers have the same policies.
+    /// A single tier without a name if there are none.
     tiers: PerThread<Vec<Arc<QuotaSet>>>,
 }
 
@@ -70,7 +66,7 @@ impl Rollout {
         })
     }
 
-    /// Depends only on the digest, so every instance selects the same callers.
+    /// Every instance selects the same callers.
     pub(super) fn takes(&self, partition: Option<PartitionId>) -> bool {
         let Some(partition) = partition else {
             return false;
@@ -110,7 +106,7 @@ impl CheckedRules {
         self.tiers.first()
     }
 
-    /// Adds a layer. The policies keep their identity, so that prefetched units, for example, stay valid.
+    /// The policies keep their identity, so that prefetched units stay valid.
     pub(super) fn with_layer(&self, position: usize, layer: &LayerView) -> Result<Self, ConfigError> {
         if self.has_tiers() && !layer.has_tiers {
             return Err(RulesConfig::no_source_of_tiers());
@@ -157,11 +153,10 @@ impl CheckedRules {
 }
 
 impl Rules {
-    /// Validates rules without a limiter.
+    /// Validates rules without a limiter, for programs that write or publish rules.
     ///
-    /// Like [`RulesHandle::check`](crate::RulesHandle::check) for a limiter with all keys that the rules name. Use
-    /// this where rules are written or published. Settings of layers are not covered: missing costs of custom units,
-    /// and policies that a layer's fields cannot represent.
+    /// Assumes a limiter with all keys that the rules name. Settings of layers are not covered, such as missing costs
+    /// of custom units: see [`RulesHandle::check`](crate::RulesHandle::check).
     ///
     /// ```
     /// use tower_quota::{QuotaPolicy, Rules};
@@ -200,7 +195,6 @@ mod tests {
         Rollout::new(percent, Vec::new(), || Ok(Arc::new(rules))).unwrap()
     }
 
-    /// L30: 100,000 keys of any kind, within one percentage point; a larger share takes all of a smaller one.
     #[test]
     fn a_share_is_as_large_as_it_says_and_contains_smaller_ones_for_any_scope_and_any_kind_of_keys() {
         for_many(2, |random| {

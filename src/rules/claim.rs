@@ -1,5 +1,3 @@
-//! Claims: rules and a switch from a source outside the program.
-
 use std::{fmt, mem, sync::Arc};
 
 use super::{
@@ -16,12 +14,11 @@ use crate::{
 
 /// The exclusive right of a source outside the program to set the rules of a limiter.
 ///
-/// [`RulesHandle::claim`] returns it. Use a claim to follow rules in etcd, a ConfigMap or a file. The program can
-/// still override the source through its [`RulesHandle`], and [`clear_overrides`](RulesHandle::clear_overrides)
-/// restores the rules of the source. The package `tower-quota-fleet` uses a claim to follow Redis and files.
+/// [`RulesHandle::claim`] returns it. Use a claim to follow rules in etcd, a ConfigMap or a file. The program can still
+/// override the source through its [`RulesHandle`], until [`clear_overrides`](RulesHandle::clear_overrides).
 ///
 /// Dropping the claim releases it. The rules remain in effect. Limits disabled by the source are enabled, because the
-/// source could no longer enable them. Limits disabled by the program stay disabled.
+/// source could no longer enable them; limits disabled by the program stay disabled.
 ///
 /// # Examples
 ///
@@ -78,7 +75,7 @@ pub struct RulesUpdate {
 }
 
 impl RulesUpdate {
-    /// Creates an update to `rules` for all callers, without a rollout and with the limits enabled.
+    /// Creates an update to `rules` for all callers, with the limits enabled.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -89,9 +86,8 @@ impl RulesUpdate {
 
     /// Adds a rollout of `rules` to `percent` percent of the callers (0 to 100).
     ///
-    /// The rules also apply to `partitions`, which are partitions of the main key. For example, list your own accounts
-    /// and set `percent` to 0. Callers are selected as by [`RulesHandle::roll_out`]. An update without a rollout ends
-    /// the previous one.
+    /// The rules also apply to `partitions` of the main key, for example those of your own accounts. Callers are
+    /// selected as by [`RulesHandle::roll_out`]. An update without a rollout ends the previous one.
     pub fn with_rollout(
         mut self,
         percent: u8,
@@ -102,9 +98,8 @@ impl RulesUpdate {
         self
     }
 
-    /// Sets the kill switch. Default: `true`.
-    ///
-    /// With `false`, all requests pass uncounted, as after [`RulesHandle::disable`].
+    /// Sets the kill switch. Default: `true`. With `false`, all requests pass uncounted, as after
+    /// [`RulesHandle::disable`].
     pub fn enabled(mut self, enabled: bool) -> Self {
         self.enabled = enabled;
         self
@@ -112,7 +107,6 @@ impl RulesUpdate {
 }
 
 impl Active {
-    /// Applies rules of the program, overriding a claim.
     pub(super) fn replace(&mut self, rules: AppliedRules) {
         self.has_data = true;
         let before = mem::replace(&mut self.rules, rules);
@@ -128,10 +122,9 @@ impl Active {
 }
 
 impl RulesHandle {
-    /// Claims the rules and the switch for a source outside the program.
+    /// Claims the rules and the switch for a source outside the program, until the [`RulesClaim`] is dropped.
     ///
-    /// The claim ends when the [`RulesClaim`] is dropped. The current rules apply until its first update. Limits that
-    /// the program has disabled remain disabled, which overrides the source.
+    /// The current rules apply until the first update. Limits that the program has disabled remain disabled.
     ///
     /// # Errors
     ///
@@ -149,12 +142,11 @@ impl RulesHandle {
         Ok(RulesClaim(Arc::clone(&self.0)))
     }
 
-    /// Clears all overrides and restores the rules and the switch of the [claim](Self::claim).
+    /// Clears all overrides of the [claim](Self::claim): its rules and its switch take effect immediately.
     ///
     /// [`replace`](Self::replace), [`roll_out`](Self::roll_out), [`disable`](Self::disable) and
-    /// [`enable`](Self::enable) override a claim. The last rules from the source take effect immediately. If the source
-    /// has not applied any rules, the rules from before the override take effect. Without a claim, the rules do not
-    /// change, and disabled limits are enabled.
+    /// [`enable`](Self::enable) override a claim. If the source has not applied any rules, those from before the
+    /// override take effect. Without a claim, the rules do not change, and disabled limits are enabled.
     pub fn clear_overrides(&self) {
         let _changing = self.0.begin_change();
         self.0.change(|active| {
@@ -165,27 +157,24 @@ impl RulesHandle {
         });
     }
 
-    /// Clears the override of the switch, without changing the rules.
-    ///
-    /// [`disable`](Self::disable) and [`enable`](Self::enable) override the switch of a claim. Without a
-    /// [claim](Self::claim), disabled limits are enabled.
+    /// Clears the override of the switch, without changing the rules. Without a [claim](Self::claim), disabled limits
+    /// are enabled.
     pub fn clear_switch_override(&self) {
         self.0.change(|active| active.switch.release());
     }
 }
 
 impl RulesClaim {
-    /// Applies the rules, the rollout and the switch of an update in one step.
+    /// Applies the rules, the rollout and the switch of an update in one step, for the next requests.
     ///
-    /// The update affects the next requests. While the program overrides the source, the rules are only validated, and
-    /// take effect when [`clear_overrides`](RulesHandle::clear_overrides) is called.
+    /// While the program overrides the source, the rules are only validated, and take effect when
+    /// [`clear_overrides`](RulesHandle::clear_overrides) is called.
     ///
     /// # Errors
     ///
     /// Returns the error of [`RulesHandle::replace`] for invalid rules, with the prefix `roll_out: ` if they belong to
-    /// the rollout, or [`ConfigErrorKind::Policies`] if the percentage is above 100. On error, nothing changes,
-    /// including the switch: use [`set_enabled`](Self::set_enabled) for a kill switch that works even with invalid
-    /// rules.
+    /// the rollout, or [`ConfigErrorKind::Policies`] if the percentage is above 100. Nothing changes then, including
+    /// the switch: [`set_enabled`](Self::set_enabled) works even with invalid rules.
     pub fn apply(&self, update: RulesUpdate) -> Result<(), ConfigError> {
         let _changing = self.0.begin_change();
         let current = self.0.check(update.rules)?;
@@ -207,9 +196,8 @@ impl RulesClaim {
         self.0.change(|active| active.switch.turn_by_claim(enabled));
     }
 
-    /// Returns `true` while the program overrides the rules or the switch of the source.
-    ///
-    /// Setting the switch to the same position as the source is not an override.
+    /// Returns whether the program overrides the rules or the switch of the source. Setting the switch to the same
+    /// position as the source is not an override.
     pub fn is_overridden(&self) -> bool {
         let active = self.0.active.load();
         active.overridden.is_some() || active.switch.is_overridden()

@@ -9,17 +9,16 @@ use crate::{
     response::fields::ResponseFields,
 };
 
-/// The settings of a limiter and its layers that rules must be compatible with.
+/// What rules must be compatible with.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RulesConfig {
-    /// Names of all keys except the main key, in order. Hashed, because rules as data can name any number of keys.
+    /// Without the main key. Hashed, because rules as data can name any number of keys.
     pub(super) keys: IndexSet<String, RandomState>,
-    /// The position of a layer never changes. The position of a dropped layer is reused.
+    /// The position of a dropped layer is reused.
     pub(super) views: Vec<Weak<LayerView>>,
 }
 
-/// The settings of a layer that rules must be compatible with. Replacing rules does not change these settings. Only the
-/// layer owns them, because closures in them may hold the limiter.
+/// Only the layer owns them, because closures in them may hold the limiter.
 #[derive(Debug, Default)]
 pub(crate) struct LayerView {
     pub(crate) has_tiers: bool,
@@ -29,7 +28,7 @@ pub(crate) struct LayerView {
 }
 
 impl LayerView {
-    /// Rejects a policy that could never admit a request of the fixed cost.
+    /// A policy must admit a request of the fixed cost.
     pub(super) fn check(&self, policies: &PolicySet) -> Result<(), ConfigError> {
         let is_asked = |policy: &&Policy| policy.policy().unit() == QuotaUnit::Requests && !policy.policy().is_closed();
         for policy in policies.iter().filter(is_asked) {

@@ -2,9 +2,9 @@ use crate::policy::QuotaPolicy;
 
 /// The policies of a layer, either for all callers or by tier.
 ///
-/// Use this type if rules come from outside the program or change [at run time](crate::RulesHandle). Rules are
-/// validated when they take effect, by [`build`](crate::RateLimitLayerBuilder::build) or
-/// [`RulesHandle::replace`](crate::RulesHandle::replace). They contain policies or tiers, but not both.
+/// Use this type if rules come from outside the program or change [at run time](crate::RulesHandle). They contain
+/// policies or tiers, but not both, and are validated by [`build`](crate::RateLimitLayerBuilder::build) or
+/// [`RulesHandle::replace`](crate::RulesHandle::replace).
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};
@@ -36,7 +36,6 @@ use crate::policy::QuotaPolicy;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
     pub(super) policies: Vec<QuotaPolicy>,
-    /// Instead of `policies`. `None`: unlimited.
     pub(super) tiers: Vec<(String, Option<Vec<QuotaPolicy>>)>,
 }
 

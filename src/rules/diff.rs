@@ -37,17 +37,15 @@ use crate::policy::QuotaPolicy;
 /// # Tiers
 ///
 /// The diff compares the old and the new limits of the same caller. Callers of a removed tier and callers without a
-/// tier get the first tier. For an added tier, only its name is listed. Rules without tiers apply to every tier.
-///
-/// The rules are not validated: use [`Rules::validate`] or [`RulesHandle::check`](crate::RulesHandle::check).
+/// tier get the first tier. For an added tier, only its name is listed. Rules without tiers apply to every tier. The
+/// rules are not [validated](Rules::validate).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RulesDiff {
     changes: Vec<RulesChange>,
 }
 
-/// A change of a policy or of a tier in a [`RulesDiff`].
-///
-/// Its `Display` output is one line, such as `tier "free": policy "minute" changes: quota 60 → 100`.
+/// A change of a policy or of a tier in a [`RulesDiff`], displayed as one line, such as `tier "free": policy "minute"
+/// changes: quota 60 → 100`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RulesChange {
     tier: Option<String>,
@@ -88,7 +86,6 @@ impl RulesDiff {
         diff
     }
 
-    /// `first` is the first tier of the old rules.
     fn compare_tiers(&mut self, old: &Rules, new: &Rules, first: &str) {
         let (older, newer) = (tiers_by_name(old), tiers_by_name(new));
         for (tier, policies) in old.tiers() {
@@ -118,7 +115,6 @@ impl RulesDiff {
         }
     }
 
-    /// `None`: not limited.
     fn compare(&mut self, tier: Option<&str>, old: Option<&[QuotaPolicy]>, new: Option<&[QuotaPolicy]>) {
         let is_limited = |limited: bool| if limited { "limited" } else { "unlimited" };
         if old.is_some() != new.is_some() {
@@ -184,19 +180,18 @@ impl RulesDiff {
             .filter(|change| change.kind == ChangeKind::CountsReset)
     }
 
-    /// Returns `true` if both versions have the same effect for every caller.
+    /// Returns whether both versions have the same effect for every caller.
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 }
 
-/// Rules that were not validated may have tiers with equal names, of which the first counts.
+/// The first of several tiers with equal names counts.
 fn tiers_by_name(rules: &Rules) -> HashMap<&str, Option<&[QuotaPolicy]>> {
     let tiers = rules.tiers.iter().rev();
     tiers.map(|(name, policies)| (&**name, policies.as_deref())).collect()
 }
 
-/// Returns `true` if the policy is closed, or its rate falls to a tenth or less.
 fn is_lowered_tenfold(old: &QuotaPolicy, new: &QuotaPolicy) -> bool {
     let rate =
         |policy: &QuotaPolicy| policy.quota() as f64 / policy.usual_window().map_or(1.0, |window| window.as_secs_f64());
@@ -207,8 +202,7 @@ fn named<'a>(policies: &'a [QuotaPolicy], name: &str) -> Option<&'a QuotaPolicy>
     policies.iter().find(|policy| policy.name() == name)
 }
 
-/// Removes the policy that `policy` replaces from `gone`. The unit must be equal; policies with the same key and
-/// window are preferred.
+/// The unit must be equal; policies with the same key and window are preferred.
 fn take_replaced<'a>(gone: &mut Vec<&'a QuotaPolicy>, policy: &QuotaPolicy) -> Option<&'a QuotaPolicy> {
     let window = |policy: &QuotaPolicy| (policy.usual_window(), policy.algorithm());
     let same_unit = gone.iter().enumerate().filter(|(_, old)| old.unit() == policy.unit());
@@ -248,9 +242,7 @@ impl RulesChange {
         self.kind
     }
 
-    /// Returns `true` if a person should confirm the change.
-    ///
-    /// A change is drastic if it closes a policy, or lowers its rate to a tenth or less.
+    /// Returns whether a person should confirm the change: it closes a policy, or lowers its rate to a tenth or less.
     pub fn is_drastic(&self) -> bool {
         self.is_drastic
     }

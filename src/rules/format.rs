@@ -1,5 +1,3 @@
-//! The serde format of rules. Ranges are checked when rules take effect.
-
 mod calendar;
 mod caller_quotas;
 mod named;
@@ -81,7 +79,6 @@ struct TierForm {
     unlimited: bool,
 }
 
-/// Fields with default values are omitted.
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a policy: a map with `name` and `quota`")]
 struct PolicyForm {
@@ -152,7 +149,7 @@ mod field {
     }
 }
 
-/// A field that can be omitted, but must not be null.
+/// Can be omitted, but must not be null.
 fn present<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
@@ -245,7 +242,6 @@ impl PolicyForm {
     }
 }
 
-/// The default algorithm.
 fn usual_algorithm(calendar: Option<&CalendarWindow>) -> Algorithm {
     match calendar {
         Some(_) => Algorithm::FixedWindow,
@@ -260,7 +256,6 @@ fn whole_seconds(name: &str, time: Option<Duration>) -> Result<Option<Whole<MAX_
     }
 }
 
-/// `None` for requests, the default.
 fn unit_name(unit: QuotaUnit) -> Result<Option<String>, String> {
     if let QuotaUnit::Custom(unit) = unit {
         unit.check().map_err(|error| error.to_string())?;
@@ -268,7 +263,6 @@ fn unit_name(unit: QuotaUnit) -> Result<Option<String>, String> {
     Ok((unit != QuotaUnit::Requests).then(|| unit.to_string()))
 }
 
-/// Unknown names are custom units.
 fn unit_of(name: String) -> QuotaUnit {
     match &*name {
         "concurrent_requests" => QuotaUnit::ConcurrentRequests,
@@ -280,7 +274,6 @@ fn unit_of(name: String) -> QuotaUnit {
     }
 }
 
-/// A policy has exactly one kind of window, and a concurrency limit has none.
 fn check_windows(unit: &QuotaUnit, has_seconds: bool, has_calendar: bool) -> Result<(), String> {
     let is_timed = *unit != QuotaUnit::ConcurrentRequests;
     let message = match (is_timed, has_seconds, has_calendar) {

@@ -9,8 +9,8 @@ use crate::error::ConfigError;
 
 /// Replaces the rules of a limiter and its layers at run time: see [`Limiter::rules`](crate::Limiter::rules).
 ///
-/// New rules apply to all services and callers from the next request on. Requests in progress keep the rules that they
-/// began with. Invalid rules are rejected, and the old rules remain in effect.
+/// New rules apply to all services and callers from the next request on; requests in progress keep theirs. If rules are
+/// invalid, the old ones remain in effect.
 ///
 /// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with the
 /// package `tower-quota-fleet`. A custom source can [claim](Self::claim) the rules; this handle then overrides the
@@ -52,8 +52,6 @@ use crate::error::ConfigError;
 /// # Ok(()) });
 /// ```
 ///
-/// # Used units
-///
 /// Used units still count if only the quota or the burst capacity of a policy changes. For other changes, see [which
 /// counts continue](crate::updates::RulesDiff#which-counts-continue).
 #[derive(Clone, Debug)]
@@ -88,11 +86,9 @@ impl RulesHandle {
 
     /// Applies `rules` to `percent` percent of callers (0 to 100). The others keep the current rules.
     ///
-    /// Callers are selected by their digest, so every instance selects the same callers, even after a restart. The
-    /// callers at a smaller percentage are a subset of those at a larger percentage. A previous rollout is replaced.
-    /// [`replace`](Self::replace) ends the rollout.
-    ///
-    /// A caller is identified by the layer's main key. All requests without that key get the current rules.
+    /// Callers are selected by the digest of their main key, so every instance selects the same callers, even after a
+    /// restart, and a larger percentage keeps those of a smaller one. All requests without that key get the current
+    /// rules. A previous rollout is replaced, and [`replace`](Self::replace) ends the rollout.
     ///
     /// # Errors
     ///
@@ -118,30 +114,28 @@ impl RulesHandle {
 
     /// Disables the limits until [`enable`](Self::enable), for emergencies.
     ///
-    /// All requests pass uncounted, without calls to the store or the application's hooks, and without fields. Requests
-    /// blocked by an [access list](crate::AccessList) are still rejected.
+    /// All requests pass uncounted, without calls to the store or to hooks, and without fields. An [access
+    /// list](crate::AccessList) still blocks.
     pub fn disable(&self) {
         self.0.change(|active| active.switch.turn(false));
     }
 
     /// Enables the limits after [`disable`](Self::disable).
     ///
-    /// If a source has [claimed](Self::claim) the rules, this call also overrides the source: limits remain enabled
-    /// until [`clear_overrides`](Self::clear_overrides), even if the source disables them. Calls before the claim do
-    /// not override the source.
+    /// This also overrides a [claim](Self::claim) that was made before: limits remain enabled until
+    /// [`clear_overrides`](Self::clear_overrides), even if the source disables them.
     pub fn enable(&self) {
         self.0.change(|active| active.switch.turn(true));
     }
 
-    /// Returns `true` if the limits are enabled, and `false` after [`disable`](Self::disable).
+    /// Returns whether the limits are enabled.
     pub fn is_enabled(&self) -> bool {
         self.0.active.load().is_on()
     }
 
     /// Validates rules like [`replace`](Self::replace), without applying them.
     ///
-    /// Use this before publishing rules for a fleet, to find out whether a layer of this process would reject them, and
-    /// why. Layers of other limiters are not covered.
+    /// Use this before publishing rules for a fleet, to find out whether a layer of this limiter would reject them.
     ///
     /// # Errors
     ///

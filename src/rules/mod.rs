@@ -1,5 +1,3 @@
-//! Rules: the policies that apply to a request, for all callers or by tier.
-
 mod checked;
 mod claim;
 mod config;

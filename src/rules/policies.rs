@@ -20,10 +20,8 @@ use crate::{
     telemetry::SwitchMeter,
 };
 
-/// The rules of a limiter, which can be replaced while requests are in progress.
 pub(crate) struct Policies {
     pub(super) scope: Box<str>,
-    /// Names of all keys except the main key.
     pub(super) keys: Vec<String>,
     pub(super) active: ArcSwap<Active>,
     /// See [`begin_change`](Self::begin_change).
@@ -32,8 +30,6 @@ pub(crate) struct Policies {
 }
 
 impl Policies {
-    /// Merges the rules of a builder. `tiers` are those of [`Tiers`](crate::Tiers), and `keys` are the names of all
-    /// keys except the main key.
     pub(crate) fn new(
         scope: &str,
         keys: Vec<String>,
@@ -73,9 +69,8 @@ impl Policies {
     }
 
     /// Held from validation until rules take effect, because a layer added in between would invalidate the check.
-    ///
-    /// Also holds all layers, which are dropped after the lock: closures of a layer may own a claim of these rules,
-    /// which takes the lock when it is dropped.
+    /// Layers are dropped after the lock: their closures may own a claim of these rules, which takes the lock when it
+    /// is dropped.
     pub(super) fn begin_change(&self) -> (MutexGuard<'_, ()>, Vec<Arc<LayerView>>) {
         let lock = self.changing.lock();
         let layers = self.active.load().config.layers().collect();
@@ -96,7 +91,6 @@ impl Policies {
         self.switch_meter.turned(|| !self.active.load().is_on());
     }
 
-    /// The current rules. A request keeps the rules that it began with.
     pub(crate) fn active(&self) -> arc_swap::Guard<Arc<Active>> {
         self.active.load()
     }
@@ -111,7 +105,6 @@ impl Policies {
         sets.collect()
     }
 
-    /// The shortest window of the first set whose windows are all longer than one hour.
     pub(crate) fn lone_large_window(&self) -> Option<Duration> {
         self.all_sets().iter().find_map(|set| set.lone_large_window())
     }

@@ -9,8 +9,8 @@ use crate::policy::CallerQuotas;
 /// The tier of a request's caller, and its [individual quotas](Self::with_quotas) if it has any.
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
-/// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert a `ResolvedTier` yourself if authentication already
-/// knows the tier. If the rules have no tier of this name, the first tier applies. Clones are cheap.
+/// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert it yourself if authentication knows the tier. If the
+/// rules have no tier of this name, the first tier applies. Clones are cheap.
 ///
 /// ```
 /// use http::Request;
@@ -40,16 +40,12 @@ use crate::policy::CallerQuotas;
 pub struct ResolvedTier {
     name: Arc<str>,
     quotas: Option<CallerQuotas>,
-    /// Error of the source of the quotas.
     quotas_problem: Option<Arc<str>>,
 }
 
-/// Inserted by a [`TierLayer`](crate::tier::TierLayer) that has no tier for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoTier {
-    /// The request counts in the first tier.
     First,
-    /// The tier is unknown, and such requests pass uncounted.
     Uncounted,
 }
 
@@ -63,9 +59,7 @@ impl ResolvedTier {
         }
     }
 
-    /// Adds the caller's individual quotas, so that one lookup returns both the plan and the contract.
-    ///
-    /// [`CallerQuotas`] in the request's extensions take precedence.
+    /// Adds the caller's individual quotas. [`CallerQuotas`] in the request's extensions take precedence.
     #[must_use]
     pub fn with_quotas(mut self, quotas: CallerQuotas) -> Self {
         (self.quotas, self.quotas_problem) = (Some(quotas), None);

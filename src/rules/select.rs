@@ -1,10 +1,7 @@
-//! Which policies apply to a caller.
+//! Which policies apply to a caller. The order of decisions:
 //!
-//! The order of decisions:
-//!
-//! 1. The *kill switch* ([`Active::is_on`]). While it is off, nothing is selected. The layer and `Caller` ask it after
-//!    the access list, because blocked callers stay blocked.
-//! 2. The *rollout*: a caller that is part of it has the new rules, by the digest of its main key.
+//! 1. The *kill switch* ([`Active::is_on`]), which is asked after the access list: blocked callers stay blocked.
+//! 2. The *rollout*, by the digest of the main key.
 //! 3. The *tier*, by name, in these rules. A caller without a tier, or with an unknown one, has the first tier.
 //! 4. *Individual quotas*, for the policies of the tier that allow them.
 //! 5. *Reduced capacity*, in percent of the quotas found so far.
@@ -29,16 +26,14 @@ use crate::{
     policy::{CallerQuotas, QuotaPolicy},
 };
 
-/// A snapshot of the rules and the switch.
 #[derive(Clone, Debug)]
 pub(crate) struct Active {
     pub(super) config: Arc<RulesConfig>,
     pub(super) switch: Switch,
     pub(super) rules: AppliedRules,
-    /// Set if the rules were loaded as data. Such rules need not use every key and unit of the program.
     pub(super) has_data: bool,
     pub(super) is_claimed: bool,
-    /// The rules of the source that has claimed them, while the program overrides them.
+    /// Those of the source that has claimed the rules, while the program overrides them.
     pub(super) overridden: Option<AppliedRules>,
 }
 
@@ -48,10 +43,9 @@ impl Active {
         self.switch.is_on()
     }
 
-    /// Returns the policies of a caller, or `None` if its tier is unknown and such callers pass uncounted.
-    ///
-    /// Each closure is called at most once, and only if the rules depend on its value. Allocates only for the first
-    /// caller with the same individual quotas at the same capacity.
+    /// `None` if the tier is unknown and such callers pass uncounted. Calls each closure at most once, and only if the
+    /// rules depend on its value. Allocates only for the first caller with the same individual quotas at the same
+    /// capacity.
     #[inline]
     pub(crate) fn select<'a>(
         &self,
@@ -76,7 +70,6 @@ impl Active {
         Some(set.variant(numbers, percent, &self.config))
     }
 
-    /// The rules for a caller with this partition of the main key.
     #[inline]
     fn rules_for(&self, partition: impl FnOnce() -> Option<PartitionId>) -> &CheckedRules {
         match &self.rules.rollout {
@@ -85,12 +78,11 @@ impl Active {
         }
     }
 
-    /// Returns `true` if the caller gets the new rules of a rollout.
     pub(crate) fn is_trial(&self, partition: Option<PartitionId>) -> bool {
         !std::ptr::eq(self.rules_for(|| partition), &*self.rules.current)
     }
 
-    /// Returns the names of all tiers if this is none of them. Rules without tiers apply to every tier.
+    /// Returns the names of all tiers if this is none of them.
     pub(crate) fn unknown_tier(&self, name: &str) -> Option<Vec<String>> {
         let tiers = self.rules.all().flat_map(|checked| checked.rules.tiers());
         let known: Vec<String> = tiers.map(|(tier, _)| tier.to_owned()).collect();
@@ -100,21 +92,17 @@ impl Active {
 
 #[derive(Debug, Default)]
 pub(crate) struct Selection {
-    /// `None` if no policies were selected.
     pub(crate) set: Option<Arc<QuotaSet>>,
-    /// The policies that the application reports as violated.
     pub(crate) violated: Vec<Cow<'static, str>>,
 }
 
 impl Selection {
-    /// Empty for rules without tiers.
     #[inline]
     pub(crate) fn tier(&self) -> &str {
         self.set.as_ref().map_or("", |set| set.tier())
     }
 
-    /// The visible policies that explain a rejection by the application: the policies that the application named, or
-    /// all enforced policies if it is overloaded.
+    /// The visible policies that explain a rejection by the application.
     pub(crate) fn violated_by(&self, outcome: Outcome) -> SmallVec<[&str; 4]> {
         let policies = || self.set.iter().flat_map(|set| set.policies());
         match outcome {

@@ -1,5 +1,3 @@
-//! Policies that apply together, and what is derived from them.
-
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use indexmap::IndexMap;
@@ -17,49 +15,41 @@ use crate::{
     sync::{mutex::Mutex, random},
 };
 
-/// The policies of a tier, or of all callers, and the fields that show them.
-///
-/// Each thread has its own copy in separate cache lines, because every request updates the reference count.
+/// Each thread has a copy in separate cache lines, because every request updates the reference count.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(crate) struct QuotaSet {
-    /// Empty for rules without tiers.
     tier: Arc<str>,
-    /// Empty for an unlimited tier.
     policies: PolicySet,
     pub(crate) parts: SmallVec<[SetPart; 1]>,
-    /// Indexed by the position of the layer.
     views: SmallVec<[SetView; 1]>,
     pub(crate) has_units: bool,
     pub(crate) counts_request_bytes: bool,
-    /// Set if the cost of an admitted request may still change.
     pub(crate) stays_open: bool,
     pub(crate) has_shadows_or_overages: bool,
     allows_individual: bool,
-    /// True for policies at reduced capacity.
     pub(crate) is_reduced: bool,
-    /// Set in the copy of a thread. Not in copies of variants, so that a variant is dropped when it is evicted.
+    /// Set in the copy of a thread, but not of a variant, so that a variant is dropped when it is evicted.
     original: Option<Arc<Self>>,
     variants: Mutex<Variants>,
 }
 
-/// The set with individual quotas, or at a capacity in percent. A copy for a thread has copies of its original's
-/// variants, because prefetched units and cached rejections identify policies by their address.
+/// By individual quotas and capacity in percent. Copies of a thread have copies of their original's variants, because
+/// prefetched units and cached rejections identify policies by their address.
 type Variants = IndexMap<(IndividualNumbers, u8), Arc<QuotaSet>, foldhash::fast::RandomState>;
 
-/// Each with the index of its policy.
 pub(super) type IndividualNumbers = SmallVec<[(usize, Numbers); 1]>;
 
-/// Maximum per tier. If there are more, a random one is evicted.
+/// Per tier.
 const MAX_VARIANTS: usize = 4_096;
 
-/// The part of a set that depends on a layer. Empty for a dropped layer.
+/// Empty for a dropped layer.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetView {
     pub(crate) fields: Option<Arc<Prepared>>,
-    /// Shared counts would be updated by all threads that reject requests.
+    /// Threads that reject requests would contend for shared counts.
     pub(crate) rejections: Arc<KnownContents>,
-    /// Positions of the custom units among the units that have a cost.
+    /// Positions among the units that have a cost.
     pub(crate) units: SmallVec<[usize; MAX_UNITS]>,
 }
 
@@ -75,7 +65,6 @@ impl SetView {
         })
     }
 
-    /// Replaces the limits, but not the policies.
     fn show_limits(&mut self, limits: Option<Prepared>) {
         self.fields = limits.map(|limits| match &self.fields {
             Some(fields) => Arc::new(limits.with_policies_of(fields)),
@@ -94,12 +83,10 @@ impl SetView {
 
 #[derive(Clone, Debug)]
 pub(crate) struct SetPart {
-    /// The position among the named keys. `None` for the main key.
     pub(crate) key: Option<usize>,
     pub(crate) policies: PolicySet,
 }
 
-/// Groups the policies by key, in the order of their first policies.
 fn parts(policies: &PolicySet, config: &RulesConfig) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
     for policy in policies {
@@ -187,7 +174,7 @@ impl QuotaSet {
         Self::of(Arc::clone(&self.tier), self.policies.clone(), self.parts.clone(), views)
     }
 
-    /// A copy for the requests of a thread, which finds the variants of `self`.
+    /// Finds the variants of `self`.
     pub(super) fn for_thread(self: &Arc<Self>) -> Self {
         Self {
             original: Some(Arc::clone(self)),
@@ -227,7 +214,6 @@ impl QuotaSet {
         &self.tier
     }
 
-    /// Returns `true` if this is the first tier in place of an unknown one with this name.
     #[inline]
     pub(crate) fn replaces(&self, tier: Option<&str>) -> bool {
         !self.tier.is_empty() && tier.is_some_and(|tier| *tier != *self.tier)
@@ -251,7 +237,6 @@ impl QuotaSet {
         self.allows_individual
     }
 
-    /// The numbers in which the caller's quotas differ from this set.
     pub(super) fn individual(&self, quotas: &CallerQuotas, now: impl FnOnce() -> Timestamp) -> IndividualNumbers {
         let now = if quotas.has_end() { now() } else { Timestamp::default() };
         let numbers = self.policies().enumerate();
@@ -259,7 +244,6 @@ impl QuotaSet {
         numbers.collect()
     }
 
-    /// Callers with equal numbers share one set at the same capacity.
     #[inline]
     pub(super) fn variant<'a>(
         self: &'a Arc<Self>,
@@ -306,7 +290,7 @@ impl QuotaSet {
         }
     }
 
-    /// A set of `policies`, which differ from the policies of `self` only in their numbers.
+    /// Only the numbers may differ.
     fn changed_to(&self, policies: Vec<QuotaPolicy>, config: &RulesConfig) -> Result<Self, ConfigError> {
         let of = |policies, config: &_| Self::new(Arc::clone(&self.tier), policies, config);
         of(policies.clone(), config).or_else(|_| {
@@ -343,7 +327,7 @@ impl QuotaSet {
         found
     }
 
-    /// The shortest window, if it is long enough that a client could spend its whole quota in one burst.
+    /// Only if a client could spend its whole quota in one burst.
     pub(super) fn lone_large_window(&self) -> Option<Duration> {
         use Algorithm::{LeakyBucketMeter, LeakyBucketQueue};
 

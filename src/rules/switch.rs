@@ -1,6 +1,6 @@
 //! The kill switch of a limiter.
 
-/// The kill switch: the position set by the claim, and the position set by the program, which overrides the claim.
+/// The program's position overrides that of the claim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switch {
     is_off_by_claim: bool,
@@ -16,7 +16,7 @@ impl Switch {
         self.own = Some(is_on);
     }
 
-    /// A program's "on" from before the claim does not override the claim.
+    /// A program's "on" from before does not override the claim.
     pub(super) fn claim(&mut self) {
         self.own = self.own.filter(|own| !own);
     }

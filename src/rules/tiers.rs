@@ -12,14 +12,12 @@ use crate::policy::QuotaPolicy;
 ///
 /// A closure returns the name of each request's tier, usually from a value that authentication has inserted into the
 /// request's extensions. A request without a tier or with an unknown tier counts in the **first** tier, so put the
-/// smallest tier first. A tier can be unlimited: its requests are forwarded without a call to the store and without
-/// `RateLimit` fields.
+/// smallest tier first. Requests of an unlimited tier are forwarded without a call to the store and without `RateLimit`
+/// fields.
 ///
-/// Used units belong to the caller and the policy's name. For a caller that moves to another tier, they still count for
-/// policies that both tiers have.
-///
-/// [`build`](crate::RateLimitLayerBuilder::build) rejects two tiers with the same name, and tiers with invalid
-/// policies.
+/// Used units belong to the caller and the policy's name: for a caller that moves to another tier, they still count for
+/// policies that both tiers have. [`build`](crate::RateLimitLayerBuilder::build) rejects two tiers with the same name,
+/// and tiers with invalid policies.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Tiers, key};
@@ -59,7 +57,6 @@ pub struct Tiers {
 #[derive(Default)]
 pub(crate) struct TierSource {
     select: Option<Box<SelectTier>>,
-    /// Set if a [`TierLayer`](crate::tier::TierLayer) must run first.
     is_resolved: bool,
 }
 
@@ -72,7 +69,6 @@ impl TierSource {
         })
     }
 
-    /// Returns `true` if a request without a tier has not passed a `TierLayer`.
     pub(crate) fn has_not_asked(&self, request: &Parts) -> bool {
         self.is_resolved && request.extensions.get::<NoTier>().is_none()
     }
@@ -81,9 +77,8 @@ impl TierSource {
 type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
 
 impl Tiers {
-    /// Creates tiers that are selected by the name that `select` returns.
-    ///
-    /// `select` is called once per request and must not block.
+    /// Creates tiers that are selected by the name that `select` returns. It is called once per request and must not
+    /// block.
     pub fn from_fn<F>(select: F) -> Self
     where
         F: for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync + 'static,
@@ -97,12 +92,12 @@ impl Tiers {
         }
     }
 
-    /// Creates tiers that are chosen by the [`ResolvedTier`] in the request's extensions.
+    /// Creates tiers that are chosen by the [`ResolvedTier`] in the request's extensions, which a
+    /// [`TierLayer`](crate::tier::TierLayer) outside this layer inserts.
     ///
-    /// A [`TierLayer`](crate::tier::TierLayer) outside this layer inserts it, for example after a database lookup. A
-    /// request without a `ResolvedTier` counts in the first tier, unless
-    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets another tier. If a request has not
-    /// passed a `TierLayer`, a `tracing` event reports this once.
+    /// A request without one counts in the first tier, unless
+    /// [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier) sets another. An event reports once if no
+    /// `TierLayer` has run.
     pub fn resolved() -> Self {
         let mut tiers = Self::from_fn(|request| request.extensions.get().map(ResolvedTier::as_str));
         tiers.source.is_resolved = true;

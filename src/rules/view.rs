@@ -11,7 +11,7 @@ use crate::{
     response::fields::ResponseFields,
 };
 
-/// Reserves the position of a layer among the views of its limiter. Dropping the claim frees the position.
+/// Dropping the claim frees the position.
 #[derive(Debug)]
 pub(crate) struct ViewClaim {
     pub(crate) position: usize,
@@ -26,8 +26,7 @@ impl ViewClaim {
 }
 
 impl Policies {
-    /// Adds a layer if it is compatible with the current rules. While an override is active, the layer must also be
-    /// compatible with the rules of the source.
+    /// While an override is active, the layer must also be compatible with the rules of the source.
     pub(crate) fn add_view(&self, view: LayerView) -> Result<ViewClaim, ConfigError> {
         // Dropped after the lock if it is rejected, as by `begin_change`.
         let view = Arc::new(view);

@@ -1,5 +1,3 @@
-//! Quota stores: the [`Store`] trait, and stores in this process and in Redis.
-
 pub(crate) mod memory;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
@@ -26,13 +24,12 @@ use crate::{
 /// servers](Plan::and).
 ///
 /// Implement the trait to wrap another store, for example to inject faults, or for another database with a
-/// [`Ledger`](crate::ledger::Ledger); test it with `test_util::check_store`.
+/// [`Ledger`](crate::ledger::Ledger); test it with `test_util::check_store`. A store that wraps another, or that uses
+/// several servers, should also implement [`traits`](Self::traits), [`silence`](Self::silence), [`flush`](Self::flush)
+/// and [`ready`](Self::ready).
 ///
-/// A store that wraps another, or that uses several servers, should also implement [`traits`](Self::traits),
-/// [`silence`](Self::silence), [`flush`](Self::flush) and [`ready`](Self::ready).
-///
-/// After an error, the store has made no decision, and the layer applies its [`FailureMode`](crate::FailureMode).
-/// Stores need no timeouts, because the layer drops calls that exceed its deadline.
+/// After an error, the store has made no decision, and the limiter applies its [`FailureMode`](crate::FailureMode).
+/// Stores need no timeouts, because the limiter drops calls that exceed its deadline.
 ///
 /// ```
 /// use tower_quota::{Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, Settlement};
@@ -80,15 +77,14 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Implementations must not decide before the future is first polled, unless they return a completed future: the
     /// age of a [cached](crate::LimiterBuilder::rejection_cache) rejection is measured from that poll.
     ///
-    /// If the future is dropped before it completes, as when the layer's deadline expires, the charge may or may not
-    /// have been made, and the call is never retried. If a request is cancelled, a task completes the call instead, and
-    /// the charge is [not refunded](crate::ResponseFuture).
+    /// If the future is dropped before it completes, as when the deadline expires, the charge may or may not have been
+    /// made, and the call is never retried.
     #[must_use = "a plan is decided when the future is polled"]
     fn acquire(&self, plan: Plan) -> StoreFuture<Measurement>;
 
     /// Like [`acquire`](Self::acquire), but returns the decision that follows from the [`Measurement`].
     ///
-    /// Without a layer, there is no deadline and no circuit breaker: handle errors and calls that never complete.
+    /// Without a limiter, there is no deadline and no circuit breaker: handle errors and calls that never complete.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -117,21 +113,16 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Changes the charges of an earlier decision of this store, or releases its slots. [`Settlement`] has an example.
     ///
     /// Called from `Drop`: implementations must not block, and must complete even if the future is never polled. The
-    /// future completes when the change was applied or failed. A failed change is not retried: charges remain, and
-    /// slots are released when their lease expires.
-    ///
-    /// The change takes effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
-    /// partition on this store or its clones.
+    /// change takes effect before every later [`acquire`](Self::acquire) or [`reset`](Self::reset) of the same
+    /// partition on this store or its clones. A failed change is not retried: charges remain, and slots are released
+    /// when their lease expires.
     fn settle(&self, settlement: Settlement) -> StoreFuture<()>;
 
-    /// Resets the plan's partitions to their full quota.
+    /// Resets the plan's partitions to their full quota. The cost of the plan is ignored.
     ///
     /// Slots of requests in progress stay acquired. All counts are reset, even of policies that the plan does not
     /// contain, except their [sliding window logs](crate::Algorithm::SlidingWindowLog), each of which has its own key
-    /// in Redis. The cost of the plan is ignored.
-    ///
-    /// [`Caller::reset`](crate::Caller::reset) also clears the [cached
-    /// rejections](crate::LimiterBuilder::rejection_cache).
+    /// in Redis. Cached rejections remain; [`Caller::reset`](crate::Caller::reset) clears them, too.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -194,17 +185,17 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Reads the replies that have arrived, and returns for how long a server with unanswered calls has been silent.
     /// `None`, the default, means unknown.
     ///
-    /// The layer calls this when the deadline of a decision expires. If the silence is shorter than the deadline, the
-    /// decision [waits longer](crate::LimiterBuilder::deadline). Otherwise, it fails.
+    /// Called when the deadline of a decision expires. If the silence is shorter than the deadline, the decision [waits
+    /// longer](crate::LimiterBuilder::deadline).
     fn silence(&self) -> StoreFuture<Option<Duration>> {
         StoreFuture::ready(Ok(None))
     }
 
-    /// Returns the store in memory of which this store is a handle.
+    /// Returns the store in memory of which this store is a handle. Default: `None`.
     ///
-    /// A limiter without a [fallback](crate::LimiterBuilder::fallback) reads this once, and then charges usual requests
-    /// there without calling [`acquire`](Self::acquire). A store that wraps another to observe or change its calls must
-    /// not forward the call. Default: `None`.
+    /// A limiter without a [fallback](crate::LimiterBuilder::fallback) then charges usual requests there without
+    /// calling [`acquire`](Self::acquire). A store that wraps another to observe or change its calls must not forward
+    /// the call.
     fn as_memory(&self) -> Option<&MemoryStore> {
         None
     }
@@ -214,11 +205,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreTraits::default()
     }
 
-    /// Waits for pending [settlements](Self::settle), for up to `timeout`. Call this before the process exits.
+    /// Waits for pending [settlements](Self::settle), for up to `timeout`. Call this before the process exits, or
+    /// [`Limiter::flush`](crate::Limiter::flush) if there is a limiter.
     ///
     /// Settlements made during the call are awaited, too. A `timeout` of zero only checks for pending settlements.
-    /// Behind a layer, call [`Limiter::flush`](crate::Limiter::flush), which also refunds prefetched units.
-    ///
     /// Default: completes immediately, which is correct if `settle` takes effect before it returns.
     ///
     /// # Errors
@@ -232,10 +222,11 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         StoreFuture::ready(Ok(()))
     }
 
-    /// Checks within `timeout` that the store can decide. Call this when the process starts.
+    /// Checks within `timeout` that the store can decide. Call [`Limiter::ready`](crate::Limiter::ready) if there is a
+    /// limiter.
     ///
-    /// Warnings of the report are about server settings that may later weaken limits. Behind a limiter, call
-    /// [`Limiter::ready`](crate::Limiter::ready). Default: completes immediately, without warnings.
+    /// Warnings of the report are about server settings that may later weaken limits. Default: completes immediately,
+    /// without warnings.
     ///
     /// # Errors
     ///
@@ -285,9 +276,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// The result of a [`Store`] method: immediately ready or boxed.
-///
-/// Must not be polled again after it has completed.
+/// The result of a [`Store`] method: immediately ready or boxed. Must not be polled again after it has completed.
 ///
 /// ```
 /// use std::time::Duration;

@@ -43,8 +43,8 @@ impl StoreReport {
         self.decision_time
     }
 
-    /// Returns warnings, without callers or passwords, about settings of the servers that may later weaken limits, and
-    /// about failed checks.
+    /// Returns warnings about failed checks, and about settings of the servers that may later weaken limits. Warnings
+    /// contain no callers or passwords.
     pub fn warnings(&self) -> impl Iterator<Item = &str> {
         self.warnings.iter().map(|warning| &**warning)
     }

@@ -23,37 +23,33 @@ pub struct StoreTraits {
 }
 
 impl StoreTraits {
-    /// Declares that the store has a circuit breaker per server.
-    ///
-    /// Limiters then add none of their own, which would also reject calls to servers that respond.
+    /// Declares that the store has a circuit breaker per server. Limiters then add none of their own, which would also
+    /// reject calls to servers that respond.
     #[must_use]
     pub const fn with_own_breakers(mut self) -> Self {
         self.has_own_breakers = true;
         self
     }
 
-    /// Sets a number that identifies the counts of the store within this process.
+    /// Sets a number that identifies the counts of the store within this process. Default: none.
     ///
-    /// Stores that share their counts, such as clones, must have the same number, and all others different ones. The
-    /// number is only used to detect [misconfigurations](crate::docs::mistakes) and to report the scope that fills a
-    /// store. Default: none.
+    /// Stores with the same counts, such as clones, must have the same number, and all others different ones. It is
+    /// only used to detect [misconfigurations](crate::docs::mistakes) and to report the scope that fills a store.
     #[must_use]
     pub const fn with_identity(mut self, identity: u64) -> Self {
         self.identity = Some(identity);
         self
     }
 
-    /// Declares that the store is only used by tests.
-    ///
-    /// Layers then add their [`Decision`](crate::Decision) to every response, as with
-    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), for the assertions of `test_util`.
+    /// Declares that the store is only used by tests: layers then behave as with
+    /// [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response).
     #[must_use]
     pub const fn for_tests(mut self) -> Self {
         self.is_for_tests = true;
         self
     }
 
-    /// Returns `true` if the store has a circuit breaker per server.
+    /// Returns whether the store has a circuit breaker per server.
     pub const fn has_own_breakers(self) -> bool {
         self.has_own_breakers
     }
@@ -63,7 +59,7 @@ impl StoreTraits {
         self.identity
     }
 
-    /// Returns `true` if the store is only used by tests.
+    /// Returns whether the store is only used by tests.
     pub const fn is_for_tests(self) -> bool {
         self.is_for_tests
     }

@@ -5,24 +5,21 @@ use crate::{partition::PartitionId, sync::random::Sequence};
 
 /// A size-limited map without a background task.
 ///
-/// Each new entry removes up to two expired entries. A full map evicts the entry with the lowest worth in a sample of
-/// eight, one from each eighth of the map, which grows to up to 32 while every entry in it is worth more than the new
-/// one. The sample is random, so that clients cannot predict the next eviction.
-///
-/// The worth should depend on [visits](Self::visit), because entries from a flood of new keys are never visited.
+/// Each new entry removes up to two expired entries. A full map evicts the entry with the lowest worth in a random
+/// sample of eight, one from each eighth of the map, which grows to up to 32 while every entry in it is worth more than
+/// the new one. Entries from a flood of new keys are never [visited](Self::visit), so the worth should depend on
+/// visits.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
-    /// Separate, because a flag in each entry would take eight bytes.
     visited: Vec<bool>,
     cap: usize,
     hand: usize,
     random: Sequence,
-    /// Called after the eviction of an entry that had not expired.
+    /// Not called for expired entries.
     evicted: fn(),
 }
 
 impl<V> BoundedMap<V> {
-    /// Entries that each insertion checks for expiry.
     const SWEEP: usize = 2;
     const CANDIDATES: usize = 8;
     const MAX_CANDIDATES: usize = 32;
@@ -75,7 +72,6 @@ impl<V> BoundedMap<V> {
         self.visited.clear();
     }
 
-    /// The second argument of `worth` is `true` if the entry was visited.
     pub(crate) fn get_or_insert_with<W: Ord>(
         &mut self,
         partition: PartitionId,
@@ -151,7 +147,7 @@ impl<V> BoundedMap<V> {
         }
     }
 
-    /// A random index in one eighth of the map; at most eight entries are returned in turn.
+    /// In one eighth of the map.
     fn candidate(&mut self, part: usize) -> usize {
         match self.entries.len() {
             len @ ..=Self::CANDIDATES => part % len.max(1),
@@ -169,7 +165,6 @@ mod tests {
 
     thread_local!(static EVICTIONS: Cell<usize> = const { Cell::new(0) });
 
-    /// Entries of worth 0 have expired.
     struct Numbers(BoundedMap<u64>);
 
     impl Numbers {
@@ -225,7 +220,6 @@ mod tests {
         }
     }
 
-    /// Without an entry, a caller would never be limited.
     #[test]
     fn a_new_entry_finds_room_even_among_those_that_are_worth_more() {
         let mut map = Numbers::new(100);

@@ -1,5 +1,3 @@
-//! A deadline for store calls that distinguishes delays of this process from delays of the store.
-
 use std::{
     borrow::Cow,
     future::{Future, poll_fn},
@@ -16,19 +14,17 @@ use tokio::{
 
 use crate::error::{StoreError, StoreErrorKind};
 
-/// The maximum number of deadlines, while the store replies.
+/// Deadlines, while the store replies.
 const PATIENCE: u32 = 5;
 
 const LONGEST_EXTENSION: Duration = Duration::from_secs(1);
 
-/// A reply passes through the reader, the task of a shared call, the task that prefetches a batch, and the request that
-/// spends a unit.
+/// A reply passes through the reader, the tasks of a shared call and of a batch, and the request.
 const HANDS: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
     Unanswered,
-    /// The store replied to other calls until the end of the extension.
     Behind,
 }
 
@@ -49,10 +45,9 @@ pub(crate) fn longest_wait(deadline: Duration) -> Duration {
     deadline.saturating_mul(PATIENCE).min(deadline + LONGEST_EXTENSION)
 }
 
-/// Extends the deadline while the store replies to other calls, because without the extension requests would pass
-/// uncounted under exactly the load that limits protect against. `silence` reads the replies that have arrived, and
-/// returns for how long the store has been silent. The call fails after a silence as long as the deadline, or at the
-/// end of the extension.
+/// Extends the deadline while the store replies to other calls: otherwise, requests would pass uncounted under exactly
+/// the load that limits protect against. The call fails after a `silence` as long as the deadline, or at the end of the
+/// extension.
 pub(crate) async fn within<T, S: Future<Output = Option<Duration>>>(
     deadline: Instant,
     call: impl Future<Output = T>,
@@ -108,7 +103,7 @@ async fn unless<T, O>(call: &mut Pin<&mut impl Future<Output = T>>, other: impl 
     .await
 }
 
-/// Without a runtime, there are no timers, and the work is polled only once.
+/// Without a runtime, the work is polled only once.
 pub(crate) async fn ends_within(time: Duration, work: impl Future<Output = ()>) -> bool {
     let mut work = pin!(work);
     let is_over = work.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready();

@@ -3,7 +3,7 @@ use std::{
     sync::{MutexGuard, PoisonError},
 };
 
-/// A mutex without poisoning, for values that are valid after every statement under the lock.
+/// Never poisoned: values are valid after every statement under the lock.
 #[derive(Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
 

@@ -1,6 +1,5 @@
-//! Copies of a shared value per group of threads (*lane*).
-//!
-//! A contended reference count costs about 50 ns per update, as much as an in-memory decision.
+//! Copies of a shared value per group of threads (*lane*): a contended reference count costs about 50 ns per update, as
+//! much as an in-memory decision.
 
 use std::{
     ops::Deref,
@@ -10,10 +9,9 @@ use std::{
     },
 };
 
-/// Exceeds the thread count of most processors, because short-lived threads also consume numbers.
+/// Short-lived threads also consume numbers.
 const LANES: usize = 32;
 
-/// Threads that are started together get different lanes.
 fn number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -68,7 +66,6 @@ impl<T: AsRef<[u8]>> AsRef<[u8]> for CachePadded<T> {
     }
 }
 
-/// Only one lane updates the reference count.
 pub(crate) type PerThreadRef<T> = Arc<CachePadded<Arc<T>>>;
 
 #[derive(Debug)]
@@ -85,7 +82,7 @@ impl<T> Shared<T> {
         Arc::clone(reference)
     }
 
-    /// Use this for references that outlive a request.
+    /// For references that outlive a request.
     pub(crate) fn whole(&self) -> &Arc<T> {
         self.0.first()
     }

@@ -2,7 +2,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-/// `RandomState` is keyed randomly and needs no dependency.
 pub(crate) fn number() -> u32 {
     long_number() as u32
 }
@@ -11,7 +10,7 @@ pub(crate) fn long_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }
 
-/// SplitMix64 (Steele, Lea and Flood 2014) takes a nanosecond per number.
+/// SplitMix64 (Steele, Lea and Flood 2014).
 #[derive(Debug)]
 pub(crate) struct Sequence(u64);
 
@@ -52,7 +51,6 @@ mod tests {
         }
     }
 
-    /// Prints the seed of a failed case, which reproduces the input.
     pub(crate) fn for_many(cases: usize, property: impl Fn(&mut Sequence)) {
         struct Start(u64);
 

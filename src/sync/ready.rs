@@ -1,12 +1,11 @@
 use std::mem;
 
-/// Leaves a clone, which was not polled ready.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     mem::replace(service, clone)
 }
 
-/// If a closure of the program panics, the service is dropped, because it may hold a permit.
+/// Dropped if a closure of the program panics, because it may hold a permit.
 pub(crate) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
 
 impl<'a, S: Clone> ReadyService<'a, S> {

@@ -4,16 +4,14 @@ use foldhash::fast::RandomState;
 
 use crate::{partition::PartitionId, sync::mutex::Mutex};
 
-/// Up to 64 shards, each with its own lock.
-///
-/// The hash is keyed randomly, so that clients cannot choose keys that collide in one shard.
+/// Up to 64 shards, each with its own lock. The hash is keyed randomly, so that clients cannot choose colliding keys.
 pub(crate) struct Sharded<V> {
     shards: Box<[Mutex<V>]>,
     hasher: RandomState,
 }
 
 impl<V> Sharded<V> {
-    /// A small `cap` is divided among few shards, because hashing distributes partitions unevenly among small shards.
+    /// A small `cap` has few shards, because small shards fill unevenly.
     pub(crate) fn new(cap: usize, shard: impl Fn(usize) -> V) -> Self {
         let count = (cap / 1024).clamp(1, 64).next_power_of_two();
         Self {
@@ -31,7 +29,7 @@ impl<V> Sharded<V> {
         self.shards.iter().map(Mutex::lock)
     }
 
-    /// Callers that lock several shards lock them in ascending order.
+    /// Lock several shards in ascending order.
     #[inline]
     pub(crate) fn index(&self, partition: PartitionId) -> usize {
         self.index_of(self.hash(partition))

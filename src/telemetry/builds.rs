@@ -1,16 +1,15 @@
-//! Detects programs that build a layer for each request, by the number of layers that are dropped after at most one
-//! request.
+//! Detects programs that build a layer for each request, by layers that are dropped after at most one request.
 
 use std::time::Duration;
 
 use crate::{clock::Timestamp, sync::mutex::Mutex};
 
-/// Per scope and period. Higher than the number of layers that a program drops for other reasons.
+/// Per scope and period. Programs drop fewer layers for other reasons.
 const MOST: u32 = 100;
 
 const PERIOD: Duration = Duration::from_secs(10);
 
-/// The maximum number of scopes that are watched concurrently.
+/// Watched concurrently.
 const SCOPES: usize = 16;
 
 struct Ended {
@@ -21,8 +20,7 @@ struct Ended {
 
 static ENDED: Mutex<Vec<Ended>> = Mutex::new(Vec::new());
 
-/// Records that a layer was dropped after at most one request. Returns `true` once per scope, when the number of these
-/// layers exceeds `MOST`.
+/// Returns `true` once per scope, when the dropped layers exceed `MOST`.
 pub(super) fn are_too_many(scope: &str) -> bool {
     if cfg!(test) {
         return false;

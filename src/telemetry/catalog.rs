@@ -56,8 +56,7 @@ catalog! {
     }
 }
 
-/// Describes all metrics to the recorder. Also initializes metrics without labels to 0, because Prometheus rates ignore
-/// the first value of a series.
+/// Metrics without labels start at 0, because Prometheus rates ignore the first value of a series.
 pub(super) fn register() {
     describe();
     for name in [CONNECTION_FAILURES, EVICTIONS, TIER_WAITS, UNREAD_BODIES, UNSETTLED] {

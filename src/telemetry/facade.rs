@@ -1,5 +1,3 @@
-//! The items of the crate `metrics` that this crate uses, or replacements that do nothing.
-
 /// If false, values for metrics are not computed.
 pub(super) const METRICS: bool = cfg!(feature = "metrics");
 

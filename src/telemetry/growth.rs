@@ -1,11 +1,11 @@
-//! Counts the partitions that layers create in a remote store, to report the scope that fills the store.
+//! Counts the partitions that layers create in a remote store, to report the scope that fills it.
 
 use std::sync::{Arc, Weak};
 
 use super::throttle::EventThrottle;
 use crate::{clock::Timestamp, error::StoreError, sync::mutex::Mutex};
 
-/// All layers of the process, because layers with the same store share its memory.
+/// Of the process, because layers with the same store share its memory.
 static ALL: Mutex<Vec<Weak<Growth>>> = Mutex::new(Vec::new());
 
 static OUT_OF_MEMORY: EventThrottle = EventThrottle::new();
@@ -17,7 +17,7 @@ pub(super) struct Growth {
     recent: Mutex<Recent>,
 }
 
-/// The partitions created in this minute and in the previous minute.
+/// In this minute and in the previous one.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     minute: u64,
@@ -65,7 +65,6 @@ impl Growth {
         recent.created + recent.before
     }
 
-    /// Returns the layer with the same store that has created the most partitions, and their number.
     fn largest(&self, now: Timestamp) -> Option<(Arc<Self>, u64)> {
         let all = ALL.lock();
         let others = all

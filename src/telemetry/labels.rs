@@ -12,25 +12,18 @@ pub(super) enum LayerCount {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateBatch {
-    /// The batch arrived and can be spent.
     Kept,
-    /// The batch arrived too late and was refunded.
     Returned,
-    /// No reply arrived. If the units were charged, they are lost.
     Unknown,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unresolved {
-    /// This lookup or a recent one failed.
     Failed,
-    /// Too many lookups are in progress, or too many requests wait for them.
     Full,
-    /// The lookup is still in progress, but the request no longer waits for it.
     Unanswered,
 }
 
-/// Returns the rejecting policy with the longest wait, or an empty string.
 pub(super) fn rejecting_policy(decision: &Decision) -> &str {
     if decision.outcome() != Outcome::Rejected {
         return "";

@@ -35,7 +35,6 @@ impl LayerTelemetry {
         log
     }
 
-    /// For decisions that are made directly by a limiter, without a layer.
     pub(crate) fn of_limiter(scope: &str) -> Self {
         LayerMeters::announce(scope);
         let mut log = Self::default();
@@ -43,13 +42,12 @@ impl LayerTelemetry {
         log
     }
 
-    /// Called once per request, unless the request is cancelled first.
+    /// Once per request, unless the request is cancelled first.
     #[inline]
     pub(crate) fn decided(&self, scope: &str, tier: &str, decision: &Decision) {
         self.decided_as(scope, tier, decision.outcome(), || rejecting_policy(decision));
     }
 
-    /// Like [`decided`](Self::decided), for a request that its policies allow.
     #[inline]
     pub(crate) fn allowed(&self, scope: &str, tier: &str) {
         self.decided_as(scope, tier, Outcome::Allowed, || "");
@@ -89,7 +87,6 @@ impl LayerTelemetry {
         );
     }
 
-    /// A caller was looked up with a kind of key that no request had.
     #[cold]
     pub(crate) fn key_of_another_kind(&self, scope: &str, kind: &str) {
         mistake!(
@@ -105,7 +102,7 @@ impl LayerTelemetry {
         self.meters.refunded(scope, outcome);
     }
 
-    /// `excess` is the number of units above the bound, which were not charged.
+    /// `excess` are the units above the bound, which were not charged.
     pub(crate) fn charged_late(&self, scope: &str, outcome: &str, excess: u64) {
         self.meters.charged_late(scope, outcome, excess);
     }
@@ -131,7 +128,6 @@ impl LayerTelemetry {
         );
     }
 
-    /// The response is an upgrade, but the program does not hold the `Permit` of the request.
     #[cold]
     pub(crate) fn slot_not_taken(&self) {
         mistake!(
@@ -162,7 +158,6 @@ impl LayerTelemetry {
         self.watch.resume_at(now);
     }
 
-    /// Checks a request. `was_here` is true if the request has already passed through a layer with the same limits.
     pub(crate) fn watched(&self, scope: &str, was_here: bool) {
         if was_here {
             mistake!(

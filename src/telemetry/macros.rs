@@ -9,15 +9,14 @@ macro_rules! event {
     };
 }
 
-/// True if a subscriber is interested in explanations. Explanations have a separate target, because they contain
-/// addresses.
+/// Explanations have a separate target, because they contain addresses.
 macro_rules! is_explained {
     () => {
         tracing::enabled!(target: "tower_quota::explain", tracing::Level::DEBUG)
     };
 }
 
-/// Emits the warning about a misconfiguration, `once` if the misconfigurations that were reported before are passed.
+/// `once` unless it was reported before.
 macro_rules! mistake {
     (once in $told:expr, $mistake:ident, $($rest:tt)*) => {
         if $told.is_first($crate::mistake::Mistake::$mistake) {
@@ -35,7 +34,6 @@ macro_rules! mistake {
     };
 }
 
-/// Records fields of the current span, if the span declares them.
 macro_rules! record {
     ($($name:literal = $value:expr),*) => {{
         // Without a subscriber, there is no span. Reading the level is faster than looking for the span.

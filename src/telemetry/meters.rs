@@ -1,5 +1,3 @@
-//! Counters, gauges and histograms, through the `metrics` facade.
-//!
 //! Handles are created on first use and kept, so that later requests need neither lookups nor allocations.
 
 use std::{
@@ -117,8 +115,8 @@ impl LayerHandles {
 }
 
 impl LayerMeters {
-    /// Initializes all series with known labels to 0, because Prometheus rates ignore the first value of a series. Does
-    /// not keep the handles, because a recorder may be installed until the first request.
+    /// Series with known labels start at 0, because Prometheus rates ignore the first value. Handles are not kept,
+    /// because a recorder may be installed until the first request.
     pub(super) fn announce(scope: &str) {
         drop(LayerHandles::new(scope));
     }
@@ -144,13 +142,11 @@ impl LayerMeters {
         self.handles(scope).counts.count(count);
     }
 
-    /// Not cached, because refunds are rare.
     pub(super) fn refunded(&self, scope: &str, outcome: &str) {
         self.handles(scope);
         counter!(REFUNDS, labels(scope, [("outcome", outcome)])).increment(1);
     }
 
-    /// Not cached, like refunds.
     pub(super) fn charged_late(&self, scope: &str, outcome: &str, excess: u64) {
         self.handles(scope);
         counter!(LATE_CHARGES, labels(scope, [("outcome", outcome)])).increment(1);
@@ -215,14 +211,14 @@ impl TierMeters {
     }
 }
 
-/// The number of disabled layers per scope. The gauge is set to this number instead of being incremented, because a
-/// recorder may be installed while some layers are disabled.
+/// Disabled layers per scope. The gauge is set, not incremented, because a recorder may be installed while some layers
+/// are disabled.
 static OFF: Mutex<BTreeMap<String, u32>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 pub(crate) struct SwitchMeter {
     scope: String,
-    /// Locked while the gauge is updated, so that concurrent updates cannot overtake each other.
+    /// Locked while the gauge is updated, so that updates cannot overtake each other.
     is_off: Mutex<bool>,
 }
 
@@ -255,7 +251,6 @@ impl Drop for SwitchMeter {
     }
 }
 
-/// Adds `change` to the number of disabled layers of the scope, and updates the gauge.
 fn show_switch(scope: &str, change: i32) {
     if !METRICS {
         return;
@@ -324,7 +319,6 @@ impl StoreHandles {
 }
 
 impl StoreMeters {
-    /// See [`LayerMeters::announce`].
     pub(super) fn new(scope: &str) -> Self {
         drop(StoreHandles::new(scope));
         Self::default()
@@ -334,7 +328,7 @@ impl StoreMeters {
         self.handles.get_or_init(|| StoreHandles::new(scope))
     }
 
-    /// Layers of the same scope share a gauge, so the gauge is incremented and decremented instead of set.
+    /// Layers of the same scope share a gauge.
     pub(super) fn circuit_opened(&self, scope: &str) {
         if !self.is_open.swap(true, Ordering::Relaxed) {
             self.handles(scope).circuit_open.increment(1.0);

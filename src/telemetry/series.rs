@@ -4,13 +4,10 @@ use foldhash::fast::RandomState;
 
 use super::facade::{Counter, METRICS};
 
-/// The tier, the policy and the outcome.
 type Names<'a> = [&'a str; 3];
 
-/// Counters are created on first use and kept. A lookup needs neither a lock nor an allocation.
-///
-/// The table has a fixed size, because new rules can add names at run time. If the table has no free entry for a
-/// combination of names, its decisions are counted under the tier and policy [`OTHER`](Self::OTHER).
+/// A lookup needs neither a lock nor an allocation. The table has a fixed size, because new rules can add names:
+/// without a free entry, decisions count under the tier and policy [`OTHER`](Self::OTHER).
 #[derive(Debug, Default)]
 pub(super) struct Series {
     hasher: RandomState,
@@ -25,7 +22,6 @@ struct Entry {
 
 impl Series {
     const PLACES: usize = 512;
-    /// The number of entries to probe, starting at the hash of the names.
     const PROBES: usize = 16;
     const OTHER: &str = "(other)";
 

@@ -32,15 +32,14 @@ struct Leak {
     since: Timestamp,
     last: Timestamp,
     undecided: u64,
-    /// The number of requests that had waited for the store at the time `since`, modulo 2³².
     waited: u32,
 }
 
 impl Leak {
     const PERIOD_MICROS: u64 = 10_000_000;
 
-    /// Counts an undecided request. If undecided requests continue for a period, calls `line` with their number, the
-    /// elapsed seconds, and the number of requests that waited for the store.
+    /// If undecided requests continue for a period, calls `line` with their number, the elapsed seconds, and the number
+    /// of requests that waited.
     fn record(&mut self, now: Timestamp, waited: u32, line: impl FnOnce(u64, u64, u32)) {
         if self.undecided == 0 || now.micros_since(self.last) >= Self::PERIOD_MICROS {
             *self = Self {
@@ -72,7 +71,7 @@ impl StoreTelemetry {
         }
     }
 
-    /// The time is recorded as 0, because reading the clock takes as long as the call itself.
+    /// Recorded as 0, because reading the clock takes as long as the call itself.
     pub(crate) fn answered_at_once(&self) {
         self.meters.answered(&self.scope, Duration::ZERO);
     }
@@ -89,13 +88,11 @@ impl StoreTelemetry {
         self.meters.late_batch(&self.scope, fate);
     }
 
-    /// A remote store had no state for a partition before this charge.
     pub(crate) fn created(&self) {
         self.meters.created(&self.scope);
         self.growth.created();
     }
 
-    /// The store lost the state of a partition that, according to this instance, was exhausted.
     pub(crate) fn state_lost(&self, now: Timestamp) {
         self.meters.state_lost(&self.scope);
         self.state_lost.record(now, |suppressed| {
@@ -120,7 +117,7 @@ impl StoreTelemetry {
         });
     }
 
-    /// A request stays undecided. `waited` is the number of requests that have waited for the store, modulo 2³².
+    /// `waited` is modulo 2³².
     pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
         // While the circuit is open, probe calls and calls from before the outage fail with other errors. The error of
         // a server with its own circuit says nothing about the others.
@@ -168,8 +165,7 @@ impl StoreTelemetry {
     }
 }
 
-/// Returns `true` if the ACL of a server forbids a command or a key. The wording for errors within scripts depends on
-/// the version of the server.
+/// The wording for errors within scripts depends on the version of the server.
 fn is_forbidden(error: &StoreError) -> bool {
     let words = [
         "NoPerm",

@@ -1,10 +1,7 @@
-//! Limits on the number of events.
-
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::{clock::Timestamp, mistake::Mistake};
 
-/// The misconfigurations that a layer has reported; each is reported once.
 #[derive(Debug, Default)]
 pub(super) struct OnceFlags(AtomicU32);
 
@@ -15,7 +12,7 @@ impl OnceFlags {
     }
 }
 
-/// Admits one event per ten seconds, and counts suppressed events.
+/// One event per ten seconds.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     next: AtomicU64,
@@ -32,7 +29,6 @@ impl EventThrottle {
         }
     }
 
-    /// Calls `line` with the number of suppressed events, if an event is due.
     pub(super) fn record(&self, now: Timestamp, line: impl FnOnce(u64)) {
         let (now, next) = (now.as_micros(), self.next.load(Ordering::Relaxed));
         let until = now.saturating_add(Self::PAUSE_MICROS);

@@ -1,5 +1,3 @@
-//! Checks the first requests of a layer for misconfigurations, and some later ones.
-
 use std::{
     sync::atomic::{AtomicU64, Ordering},
     time::Duration,
@@ -7,10 +5,10 @@ use std::{
 
 use crate::{clock::Timestamp, mistake::KeyPart, sync::mutex::Mutex};
 
-/// Only some requests are checked, because misconfigurations are permanent. All others only load a number.
+/// Only some requests are checked, because misconfigurations are permanent.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// 0 while requests are checked, or else the time in microseconds from which requests are checked again.
+    /// 0 while requests are checked, or else the time from which they are checked again.
     resumes_at: AtomicU64,
     seen: Mutex<Seen>,
 }
@@ -22,12 +20,10 @@ struct Seen {
     second_proxy: u32,
 }
 
-/// Misconfigurations that can only be detected from several requests.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
     pub(super) missing: Vec<String>,
-    /// True if most requests came through a second, untrusted proxy. A few such requests may come from clients in a
-    /// private network that have set the header field themselves.
+    /// A few requests may come from clients in a private network that have set the header field themselves.
     pub(super) has_second_proxy: bool,
 }
 
@@ -41,13 +37,12 @@ struct SeenPart {
 impl Watch {
     const REQUESTS: u32 = 1_000;
 
-    /// The first requests may come from clients that do not show the problem, such as strangers who connect directly
-    /// instead of through a proxy.
+    /// The first requests may not show the problem, for example if strangers connect directly instead of through a
+    /// proxy.
     const PAUSE: Duration = Duration::from_secs(3_600);
 
     const PAUSED: u64 = 1;
 
-    /// A missing part of a key is reported if at least this number of requests needed it.
     const ASKED: u32 = 100;
 
     pub(super) fn has_seen_one_at_most(&self) -> bool {
@@ -59,7 +54,7 @@ impl Watch {
         self.resumes_at.load(Ordering::Relaxed) == 0
     }
 
-    /// Checks requests again if it is time. `now` is the time of a decision, which costs no look at a clock.
+    /// `now` is the time of a decision, which costs no look at a clock.
     #[inline]
     pub(super) fn resume_at(&self, now: Option<Timestamp>) {
         let resumes_at = self.resumes_at.load(Ordering::Relaxed);
@@ -79,7 +74,7 @@ impl Watch {
         self.resumes_at.store(next, Ordering::Relaxed);
     }
 
-    /// Returns findings for the last request before a pause only.
+    /// For the last request before a pause only.
     pub(super) fn next(&self) -> Shown {
         let mut seen = self.seen.lock();
         seen.requests = seen.requests.wrapping_add(1);

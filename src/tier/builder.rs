@@ -17,7 +17,7 @@ use crate::{
     rules::{NoTier, ResolvedTier},
 };
 
-/// The settings of a [`TierLayer`]. All have defaults and are validated by [`build`](Self::build).
+/// The settings of a [`TierLayer`], all with defaults.
 ///
 /// ```
 /// use std::{io, time::Duration};
@@ -56,10 +56,10 @@ pub struct TierLayerBuilder {
 impl TierLayer {
     /// Creates a layer that looks up the tier of a value of type `U` in the request's extensions.
     ///
-    /// Authentication inserts the value; requests without such a value are forwarded without a tier. The resolver gets
-    /// a clone of the value, so `U` should contain all data that a lookup needs. The resolver returns
+    /// Authentication inserts the value; requests without it are forwarded without a tier. The resolver gets a clone of
+    /// the value, which should contain all data that a lookup needs, and returns
     ///
-    /// - the name of a tier, at most 256 bytes: `String`, `&'static str`, `Cow<str>`, or any type that is `AsRef<str>`;
+    /// - the name of a tier, at most 256 bytes: any type that is `AsRef<str>`;
     /// - a [`ResolvedTier`], which can also contain the caller's [individual quotas](ResolvedTier::with_quotas);
     /// - `None` if the user has no tier;
     /// - an error, which is logged, so it should not contain users' names.
@@ -78,10 +78,10 @@ impl TierLayer {
         })
     }
 
-    /// Creates a layer that looks up the tier of the user. A closure extracts the user from the request.
+    /// Creates a layer that looks up the tier of the user that `user` extracts from the request.
     ///
-    /// The closure is called once per request and must not block. Requests for which it returns `None` are forwarded
-    /// without a tier. For the resolver, see [`by_extension`](Self::by_extension).
+    /// `user` is called once per request and must not block. Requests for which it returns `None` are forwarded without
+    /// a tier. For the resolver, see [`by_extension`](Self::by_extension).
     ///
     /// ```
     /// use std::convert::Infallible;
@@ -145,8 +145,8 @@ impl TierLayerBuilder {
 
     /// Sets the time to live of a cached tier, from 1 ms to 7 days after the lookup began. Default: 60 s.
     ///
-    /// A change of a user's plan can go unnoticed for this time, unless the user is [forgotten](TierCache::forget). If
-    /// a lookup takes longer than this, its result is used as a [stale](Self::stale_for) tier.
+    /// A change of a user's plan can go unnoticed for this time, unless the user is [forgotten](TierCache::forget). The
+    /// result of a lookup that takes longer is used as a [stale](Self::stale_for) tier.
     pub fn time_to_live(mut self, time: Duration) -> Self {
         self.settings.times.time_to_live = time;
         self
@@ -154,17 +154,15 @@ impl TierLayerBuilder {
 
     /// Sets how long an expired tier can be used, up to 7 days after it expired. Default: 10 minutes.
     ///
-    /// An expired tier is used if no newer tier is available within 50 ms, for example while the source fails. Zero
-    /// disables stale tiers: requests then wait as for an [unknown](Self::on_unknown_tier) tier.
+    /// An expired tier is used if no newer tier is available within 50 ms, for example while the source fails. With
+    /// zero, requests wait as for an [unknown](Self::on_unknown_tier) tier.
     pub fn stale_for(mut self, time: Duration) -> Self {
         self.settings.times.stale_for = time;
         self
     }
 
-    /// Sets the handling of requests whose tier is unknown: the wait for the lookup, and the tier after it.
-    ///
-    /// Default: [`OnUnknownTier::wait`] for 1 s, then the first tier of [`Tiers`](crate::Tiers). The lookup continues
-    /// after the wait, and later requests use its result.
+    /// Sets the wait of requests with an unknown tier, and the tier after it. Default: [`OnUnknownTier::wait`] for 1 s,
+    /// then the first tier of [`Tiers`](crate::Tiers). The lookup continues, and later requests use its result.
     pub fn on_unknown_tier(mut self, on_unknown_tier: OnUnknownTier) -> Self {
         self.settings.on_unknown_tier = on_unknown_tier;
         self
@@ -172,9 +170,9 @@ impl TierLayerBuilder {
 
     /// Limits concurrent lookups of all users, from 1 to 65,536. Default: 256.
     ///
-    /// Above the limit, a lookup for a user with an [unknown](Self::on_unknown_tier) tier is queued for as long as its
-    /// requests wait. If it cannot start in time, the requests are handled as after a failed lookup, and the user is
-    /// looked up again after one second. A request with a stale tier uses that tier.
+    /// Above the limit, lookups for users with an [unknown](Self::on_unknown_tier) tier are queued for as long as their
+    /// requests wait. If a lookup cannot start in time, it counts as failed, and the user is looked up again after one
+    /// second.
     pub fn max_look_ups(mut self, look_ups: usize) -> Self {
         self.settings.max_look_ups = look_ups;
         self
@@ -182,17 +180,15 @@ impl TierLayerBuilder {
 
     /// Limits the number of cached users, at least 1. Default: 100,000.
     ///
-    /// Above the limit, a new user evicts one of a random sample: preferably a user that has called only once,
-    /// otherwise the user that has been idle for longest. Evictions can begin slightly below the limit.
+    /// Above the limit, a new user evicts one of a random sample: preferably one that has called only once, otherwise
+    /// the one that has been idle for longest. Evictions can begin slightly below the limit.
     pub fn max_users(mut self, users: usize) -> Self {
         self.settings.max_users = users;
         self
     }
 
-    /// Sets the clock that determines the age of cached tiers. Default: [`Clock::system`].
-    ///
-    /// Set another clock only in tests. Waits and the lookup timeout are Tokio timers, which this setting does not
-    /// affect.
+    /// Sets the clock that determines the age of cached tiers, for tests. Default: [`Clock::system`]. Waits and the
+    /// lookup timeout are Tokio timers, which this setting does not affect.
     ///
     /// ```
     /// use std::{convert::Infallible, time::Duration};

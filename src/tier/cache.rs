@@ -14,9 +14,8 @@ use crate::{
 
 /// The cached tiers of a [`TierLayer`](crate::tier::TierLayer). Clones share one cache.
 ///
-/// Forget a user to apply a change of the user's plan immediately, instead of after the [time to
-/// live](crate::tier::TierLayerBuilder::time_to_live). This affects only this process: other instances keep their
-/// entries until these expire or are forgotten there.
+/// Forget a user to apply a change of the user's plan immediately, in this process, instead of after the [time to
+/// live](crate::tier::TierLayerBuilder::time_to_live).
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -50,9 +49,8 @@ use crate::{
 /// # Ok::<_, tower_quota::ConfigError>(())
 /// ```
 ///
-/// The cache contains a digest of each user's key, never the key, and at most
-/// [`max_users`](crate::tier::TierLayerBuilder::max_users) users. With short tier names, each user takes less than 200
-/// bytes, so the default limit amounts to at most 20 MB.
+/// The cache contains a digest of each user's key, never the key. With short tier names, each user takes less than 200
+/// bytes: at most 20 MB for the default [`max_users`](crate::tier::TierLayerBuilder::max_users).
 #[derive(Clone)]
 pub struct TierCache(Arc<Shared>);
 
@@ -63,17 +61,14 @@ impl TierCache {
 
     /// Forgets a user. The user's next request triggers a new lookup.
     ///
-    /// If a lookup is in progress, it is repeated, so that a request that arrives after this call never uses data from
-    /// before the call. If the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier): the
-    /// forgotten tier is not used again.
+    /// A lookup in progress is repeated, so that a request that arrives after this call never uses data from before. If
+    /// the repeated lookup fails, the user's tier is [unknown](crate::tier::OnUnknownTier).
     pub fn forget<U: ToPartitionKey + ?Sized>(&self, user: &U) {
         self.forget_digest(self.0.scope.partition(&user.to_partition_key()));
     }
 
-    /// Forgets a user by the digest of its key, like [`forget`](Self::forget).
-    ///
-    /// Compute the digest in the scope `tiers`: `Scope::new("tiers").partition(&key)`. Use this for a source that
-    /// announces changes without naming users.
+    /// Forgets a user by the digest of its key in the scope `tiers`: `Scope::new("tiers").partition(&key)`. Use this
+    /// for a source that announces changes without naming users.
     pub fn forget_digest(&self, user: PartitionId) {
         self.0.shards.lock(user).forget(user);
     }
@@ -90,7 +85,6 @@ impl TierCache {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
 
-    /// The cached tier if it is fresh, or the lookup to wait for.
     pub(super) fn find(&self, key: &PartitionKey, ask: impl FnOnce() -> Ask) -> Found {
         let shared = &self.0;
         let user = shared.scope.partition(key);

@@ -12,10 +12,8 @@ use tower_service::Service;
 use super::shared::{PendingLookup, TierOfRequest};
 
 pin_project! {
-    /// The future of [`ResolveTier`](crate::tier::ResolveTier).
-    ///
-    /// If the future is dropped before the tier is known, the inner service is not called. The lookup continues, and
-    /// its result is cached.
+    /// The future of [`ResolveTier`](crate::tier::ResolveTier). If it is dropped before the tier is known, the inner
+    /// service is not called. The lookup continues, and its result is cached.
     pub struct ResponseFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,
@@ -41,7 +39,6 @@ impl<S: Service<Request<B>>, B> ResponseFuture<S, B> {
 }
 
 impl<S: Service<Request<B>>, B> State<S, B> {
-    /// The request carries either the tier or the reason why it has none.
     pub(super) fn calling(service: &mut S, mut request: Request<B>, tier: TierOfRequest) -> Self {
         match tier {
             Ok(tier) => drop(request.extensions_mut().insert(tier)),

@@ -5,10 +5,9 @@ use super::{cache::TierCache, source::Source};
 /// Looks up the user's tier in a slow source, such as a database, and caches it.
 ///
 /// The layer inserts a [`ResolvedTier`](crate::ResolvedTier) into the request, which
-/// [`Tiers::resolved`](crate::Tiers::resolved) reads. Use the layer if authentication identifies the user but not the
-/// plan. Place it *inside* authentication and *outside* every [`RateLimitLayer`](crate::RateLimitLayer) that reads the
-/// tier; several such layers can share one `TierLayer`. If the tier is known without waiting, use
-/// [`Tiers::from_fn`](crate::Tiers::from_fn) instead.
+/// [`Tiers::resolved`](crate::Tiers::resolved) reads. Use it if authentication identifies the user but not the plan;
+/// otherwise, use [`Tiers::from_fn`](crate::Tiers::from_fn). Place it *inside* authentication and *outside* every
+/// [`RateLimitLayer`](crate::RateLimitLayer) that reads the tier; several such layers can share one `TierLayer`.
 ///
 /// ```
 /// use axum::{Router, routing::get};
@@ -68,38 +67,31 @@ use super::{cache::TierCache, source::Source};
 /// the user has no tier. During the last quarter of that time, the next request triggers a new lookup without waiting
 /// for it, so frequent users never wait again.
 ///
-/// Concurrent requests of a user share one lookup. The lookup runs in a separate task, and continues if the request
-/// that started it is cancelled or stops waiting. At most [256](super::TierLayerBuilder::max_look_ups) lookups run
-/// concurrently, each for at most 10 seconds; a resolver can return an error sooner.
+/// Concurrent requests of a user share one lookup, which continues if they are cancelled or stop waiting. At most
+/// [256](super::TierLayerBuilder::max_look_ups) lookups run concurrently, each for at most 10 seconds. All instances
+/// look up and [forget](TierCache::forget) users independently.
 ///
-/// # While a tier is unknown
+/// [`OnUnknownTier`](super::OnUnknownTier) sets how long a new user's requests wait for the lookup, and which tier they
+/// count in afterwards.
 ///
-/// A new user's requests [wait](super::TierLayerBuilder::on_unknown_tier) for the lookup, for at most 1 s. At most
-/// 4,096 requests of all users wait. Further requests use the expired tier, if there is one, or are handled as after
-/// the wait.
-///
-/// After the wait, a request counts in the first tier of [`Tiers`](crate::Tiers), or in the tier set with
-/// [`OnUnknownTier`](super::OnUnknownTier). A client that sends invented user IDs gets at most the quota of that tier
-/// for each of them, so limit addresses as well if users are not authenticated.
-///
-/// # What happens on failure
+/// # Failures
 ///
 /// A resolver that fails, panics or hangs never causes a rejection. A request with an expired tier waits at most 50 ms
 /// for a newer tier, then uses the expired tier if that is [not too old](super::TierLayerBuilder::stale_for).
-/// Otherwise, the tier is unknown. After one request times out waiting for a lookup, no other request waits for the
-/// same lookup.
+/// Otherwise, the tier is unknown.
 ///
 /// After a failure, the user is not looked up again for 1 s, and the user's requests do not wait. The pause doubles
-/// with each consecutive failure, up to 8 s. A `tracing` event reports failures, at most every ten seconds.
-/// [`telemetry`](crate::telemetry) counts the requests that wait and the requests forwarded with an unknown tier.
+/// with each consecutive failure, up to 8 s. An event reports failures, at most every ten seconds, and
+/// [metrics](crate::telemetry) count the requests that wait or have an unknown tier.
 ///
-/// # What it does not do
+/// A resolver that blocks its thread also blocks other tasks. Outside a Tokio runtime, nothing is looked up: all tiers
+/// are unknown, and no request waits.
 ///
-/// - No state is shared between instances: each looks up and [forgets](TierCache::forget) users independently.
-/// - The layer does not authenticate. If clients can send any user name, they can trigger lookups and evict other users
-///   from the cache.
-/// - A resolver that blocks its thread instead of awaiting also blocks other tasks, and no timeout can prevent that.
-/// - Outside a Tokio runtime, nothing is looked up: all tiers are unknown, and no request waits.
+/// # Security
+///
+/// The layer does not authenticate. A client that sends invented user IDs gets at most the quota of the first tier for
+/// each of them, triggers lookups, and evicts other users from the cache. Limit addresses as well if users are not
+/// authenticated.
 #[derive(Clone)]
 pub struct TierLayer(pub(super) Arc<Resolving>);
 

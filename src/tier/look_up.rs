@@ -4,7 +4,6 @@ use tokio::sync::watch;
 
 use crate::rules::ResolvedTier;
 
-/// `None` if the user has no tier.
 pub(super) type Answer = Option<ResolvedTier>;
 pub(super) type SourceAnswer = Result<Answer, String>;
 pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> + Send>> + Send>;
@@ -13,7 +12,7 @@ pub(super) type Ask = Box<dyn Fn() -> Pin<Box<dyn Future<Output = SourceAnswer> 
 enum Progress {
     Answered(Answer),
     Failed,
-    /// `missed` is the longest wait that has timed out. Requests that would wait for at most this time do not wait.
+    /// Requests that would wait for at most `missed`, the longest wait that has timed out, do not wait.
     Pending {
         missed: Duration,
     },
@@ -27,7 +26,6 @@ pub(super) enum Waited {
 }
 
 impl Progress {
-    /// The result for a request that would wait up to `limit`. `None` if the request should wait.
     fn result(&self, limit: Duration) -> Option<Waited> {
         match self {
             Self::Answered(answer) => Some(Waited::Answered(answer.clone())),
@@ -36,7 +34,6 @@ impl Progress {
         }
     }
 
-    /// Records a timeout after `limit`. Returns `true` if it is the first one.
     fn miss(&mut self, limit: Duration) -> bool {
         match self {
             Self::Pending { missed } if *missed < limit => {
@@ -57,18 +54,16 @@ impl LookUp {
         Self(Arc::new(watch::Sender::new(Progress::Pending { missed })))
     }
 
-    /// The result for a request that would wait up to `limit`. `None` if the request should wait.
     pub(super) fn result(&self, limit: Duration) -> Option<Waited> {
         self.0.borrow().result(limit)
     }
 
-    /// `None` means that it has failed.
     pub(super) fn publish(&self, answer: Option<Answer>) {
         self.0.send_replace(answer.map_or(Progress::Failed, Progress::Answered));
     }
 
-    /// The first request that times out after `limit` calls `missed`. All other requests with the same or a shorter
-    /// limit then continue without the result, even requests that arrive later.
+    /// The first request that times out after `limit` calls `missed`. All others with the same or a shorter limit then
+    /// continue without the result, even later ones.
     pub(super) async fn wait(self, limit: Duration, missed: impl FnOnce()) -> Waited {
         let mut progress = self.0.subscribe();
         let ended = progress.wait_for(|progress| progress.result(limit).is_some());

@@ -1,8 +1,5 @@
-//! Users' tiers from a slow source, such as a database: looked up once, cached, and awaited for a limited time.
-//!
-//! [`TierLayer`] runs inside authentication and outside the rate limits. It inserts a
-//! [`ResolvedTier`](crate::ResolvedTier) into each request, which [`Tiers::resolved`](crate::Tiers::resolved) reads. If
-//! authentication knows the tier, use [`Tiers::from_fn`](crate::Tiers::from_fn) instead.
+//! Users' tiers from a slow source, such as a database: looked up once, cached, and awaited for a limited time. See
+//! [`TierLayer`].
 
 mod builder;
 mod cache;

@@ -5,15 +5,14 @@ use crate::{
     rules::{NoTier, ResolvedTier},
 };
 
-/// In bytes. Bounds the memory that the names of a source can occupy.
+/// Bounds the memory that the names of a source can occupy.
 pub(super) const LONGEST_NAME: usize = 256;
 
 /// The handling of requests whose tier is unknown: how long they wait for the lookup, and what happens afterwards.
 ///
-/// Set with [`on_unknown_tier`](crate::tier::TierLayerBuilder::on_unknown_tier). A tier is unknown after a start or
-/// [`forget`](crate::tier::TierCache::forget), until the first lookup succeeds, and if the last result is too old to be
-/// used even as a [stale](crate::tier::TierLayerBuilder::stale_for) tier. If the source returns that a user has no
-/// tier, the tier is not unknown: the user counts in the first tier, as do requests without a user.
+/// A tier is unknown after a start or [`forget`](crate::tier::TierCache::forget), until the first lookup succeeds, and
+/// if the last result is too old to be used even as a [stale](crate::tier::TierLayerBuilder::stale_for) tier. A user
+/// without a tier counts in the first tier, as do requests without a user.
 ///
 /// ```
 /// use std::time::Duration;
@@ -45,7 +44,6 @@ pub(super) const LONGEST_NAME: usize = 256;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnUnknownTier {
-    /// `None`: requests do not wait.
     pub(super) wait: Option<Duration>,
     then: Then,
 }
@@ -58,13 +56,10 @@ enum Then {
 }
 
 impl OnUnknownTier {
-    /// Waits up to `at_most` for the lookup, then counts the request in the first tier.
+    /// Waits up to `at_most` for the lookup, from 1 ms to 60 s, then counts the request in the first tier.
     ///
-    /// The range is 1 ms to 60 s. Change the tier after the wait with [`then_tier`](Self::then_tier) or
-    /// [`then_admit_uncounted`](Self::then_admit_uncounted).
-    ///
-    /// All requests of a user wait for the same lookup. After one request times out waiting, no other request waits for
-    /// that lookup. At most 4,096 requests wait; further ones are handled as after the wait.
+    /// After one request times out waiting, no other request waits for the same lookup. At most 4,096 requests of all
+    /// users wait; further ones use an expired tier, if there is one, or are handled as after the wait.
     pub const fn wait(at_most: Duration) -> Self {
         Self {
             wait: Some(at_most),
@@ -111,7 +106,6 @@ impl OnUnknownTier {
         Self { then, ..self }
     }
 
-    /// The tier of a request without a result of the lookup.
     pub(super) fn go_on(&self) -> Result<ResolvedTier, NoTier> {
         match &self.then {
             Then::FirstTier => Err(NoTier::First),
@@ -136,7 +130,7 @@ impl OnUnknownTier {
     }
 }
 
-/// Waits for one second, then uses the first tier.
+/// Waits for one second.
 impl Default for OnUnknownTier {
     fn default() -> Self {
         Self::wait(Duration::from_secs(1))

@@ -15,12 +15,11 @@ use crate::{clock::Timestamp, partition::PartitionId, rules::ResolvedTier};
 
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A lookup in progress. Prevents other lookups of the user until it is dropped.
+/// Prevents other lookups of the user until it is dropped.
 pub(super) struct Ongoing {
     shared: Arc<Shared>,
     user: PartitionId,
     look_up: LookUp,
-    /// `None` after the lookup has ended.
     place: Option<Place>,
 }
 
@@ -34,7 +33,6 @@ impl Ongoing {
         }
     }
 
-    /// Repeats the lookup if the user was forgotten while it was in progress.
     pub(super) async fn run(mut self, ask: Ask) {
         if let Err(error) = self.take_place().await {
             // The source has not failed, so the pause is not doubled.
@@ -71,7 +69,6 @@ impl Ongoing {
         Ok(())
     }
 
-    /// Returns `false` if the lookup must be repeated.
     fn end(&mut self, began: Timestamp, answer: SourceAnswer) -> bool {
         let shared = Arc::clone(&self.shared);
         let mut shard = shared.shards.lock(self.user);
@@ -96,7 +93,7 @@ impl Ongoing {
         true
     }
 
-    /// Ends the lookup without an answer. Until the pause is over, requests of the user do not wait.
+    /// Until the pause is over, requests of the user do not wait.
     fn end_in_vain(&mut self, error: &dyn Display, pause: impl FnOnce(&mut Shard, PartitionId, Timestamp, &Times)) {
         let shared = Arc::clone(&self.shared);
         let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());
@@ -115,7 +112,7 @@ impl Ongoing {
 }
 
 impl Drop for Ongoing {
-    /// The place is still held only if the resolver has panicked or the runtime shuts down.
+    /// Held only if the resolver has panicked or the runtime shuts down.
     fn drop(&mut self) {
         if self.place.is_some() {
             self.end_in_vain(&"lookup panicked or was shut down", Shard::fail);

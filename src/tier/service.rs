@@ -13,8 +13,7 @@ use crate::sync::ready::{ReadyService, take_ready};
 
 /// The service created by [`TierLayer`](crate::tier::TierLayer), which forwards each request with its tier to `S`.
 ///
-/// The service is ready when `S` is, rejects nothing, and does not change bodies, responses or errors. Clones share the
-/// cached tiers.
+/// It rejects nothing, and does not change bodies, responses or errors. Clones share the cached tiers.
 #[derive(Clone, Debug)]
 pub struct ResolveTier<S> {
     inner: S,
@@ -33,12 +32,12 @@ impl<S> Layer<S> for TierLayer {
 }
 
 impl<S> ResolveTier<S> {
-    /// Returns a reference to the inner service, which does not look up tiers.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service, which does not look up tiers.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

@@ -1,5 +1,3 @@
-//! A shard of the users, protected by one lock.
-
 use std::{collections::HashMap, time::Duration};
 
 use foldhash::fast::RandomState;
@@ -25,13 +23,11 @@ pub(super) enum Age {
 }
 
 impl Known {
-    /// Returns `true` if the source of the individual quotas failed, so that the lookup should be repeated.
     fn lacks_quotas(&self) -> bool {
         let tier = self.answer.as_ref();
         tier.is_some_and(|tier| tier.quotas_problem().is_some())
     }
 
-    /// Drops individual quotas that are too old.
     fn answer(&self, now: Timestamp, times: &Times) -> Answer {
         let answer = self.answer.clone();
         match self.lacks_quotas() && !times.keep(self.quotas_since, now) {
@@ -42,7 +38,6 @@ impl Known {
 }
 
 impl Times {
-    /// Returns `true` if an answer from `since` can be used, at least as a stale answer.
     fn keep(&self, since: Timestamp, now: Timestamp) -> bool {
         Duration::from_micros(now.micros_since(since)) < self.time_to_live + self.stale_for
     }
@@ -58,12 +53,12 @@ impl Times {
     }
 }
 
-/// The pause before a user is looked up again after a failure. Doubles with each consecutive one, up to eight times.
+/// Doubles with each consecutive failure, up to eight times.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 struct Known {
     answer: Answer,
-    /// The start of the lookup, because the answer may have changed since then.
+    /// The answer may have changed since the start of the lookup.
     since: Timestamp,
     /// Individual quotas can be older than the tier.
     quotas_since: Timestamp,
@@ -72,7 +67,6 @@ struct Known {
 #[derive(Default)]
 struct User {
     known: Option<Known>,
-    /// Consecutive failures.
     failures: u8,
     retry_at: Timestamp,
     used_at: Timestamp,
@@ -104,16 +98,14 @@ struct Running {
 }
 
 pub(super) struct Seen {
-    /// `None` if missing or too old to be used.
     pub(super) known: Option<Answer>,
     pub(super) age: Age,
-    /// False during the pause after a failure.
     pub(super) may_ask: bool,
 }
 
 pub(super) struct Shard {
     users: BoundedMap<User>,
-    /// Separate from `users`, so that even an evicted user has only one lookup at a time.
+    /// Separate, so that even an evicted user has only one lookup at a time.
     running: HashMap<PartitionId, Running, RandomState>,
 }
 
@@ -159,7 +151,6 @@ impl Shard {
         self.running.insert(user, running);
     }
 
-    /// Returns `true` once if the user was forgotten during the lookup, which must then be repeated.
     pub(super) fn take_outdated(&mut self, user: PartitionId) -> bool {
         let running = self.running.get_mut(&user);
         running.is_some_and(|running| std::mem::take(&mut running.is_outdated))
@@ -169,8 +160,7 @@ impl Shard {
         self.running.remove(&user);
     }
 
-    /// Stores an answer. If the source of the individual quotas failed, the last known quotas are added to the stored
-    /// and to the returned answer.
+    /// If the source of the individual quotas failed, the last known quotas are added.
     pub(super) fn learn(
         &mut self,
         user: PartitionId,
@@ -204,7 +194,6 @@ impl Shard {
         self.user(user, now, times).fail(now);
     }
 
-    /// Unlike `fail`, this does not lengthen later pauses.
     pub(super) fn pause(&mut self, user: PartitionId, now: Timestamp, times: &Times) {
         self.user(user, now, times).pause(now);
     }
@@ -223,7 +212,7 @@ impl Shard {
         }
     }
 
-    /// Inserting a user evicts users that have called only once, then those that have been idle for longest.
+    /// Evicts users that have called only once, then those that have been idle for longest.
     fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
         let is_useless = |user: &User| user.is_useless(now, times);
         let new = || User {

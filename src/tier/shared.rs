@@ -21,8 +21,7 @@ use crate::{
 /// How long a request with a stale tier waits for a newer one.
 const RENEWAL_DEADLINE: Duration = Duration::from_millis(50);
 
-/// Limits the requests that wait, each of which occupies memory and a ready inner service, and the lookups that are
-/// queued for them.
+/// Each waiting request occupies memory and a ready inner service.
 const MAX_WAITING: usize = 4_096;
 
 #[derive(Clone, Debug)]
@@ -38,14 +37,12 @@ pub(super) struct Shared {
     pub(super) scope: Scope,
     pub(super) settings: Settings,
     pub(super) places: Arc<Semaphore>,
-    /// Limits lookups that are queued because of `places`.
     queue: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
     pub(super) clock: Clock,
     pub(super) log: TierTelemetry,
 }
 
-/// A permit to call the source, or to wait for such a permit.
 pub(super) struct Place {
     pub(super) is_queued: bool,
     pub(super) _permit: OwnedSemaphorePermit,
@@ -74,8 +71,7 @@ impl Shared {
         }
     }
 
-    /// Reserves one of the concurrent lookups. If all are in use, reserves a position in the queue for a request that may
-    /// wait.
+    /// If all lookups are in use, reserves a position in the queue for a request that may wait.
     pub(super) fn place(&self, age: Age) -> Result<(Handle, Place), Unresolved> {
         let runtime = Handle::try_current().map_err(|_| Unresolved::Failed)?;
         let take = |semaphore: &Arc<Semaphore>, is_queued| {
@@ -132,7 +128,6 @@ impl Shared {
         }
     }
 
-    /// `reason` is used if no tier is known.
     pub(super) fn go_on(&self, known: Option<Answer>, reason: Unresolved) -> TierOfRequest {
         match known {
             Some(answer) => answer.ok_or(NoTier::First),

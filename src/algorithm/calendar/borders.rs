@@ -5,28 +5,25 @@ use crate::{algorithm::EXACT, sync::mutex::Mutex};
 
 pub(super) const SECOND: u64 = 1_000_000;
 
-/// Seconds, slightly more than a year. The boundaries in a span are computed together on first use.
+/// Seconds, slightly more than a year, whose boundaries are computed together on first use.
 const SPAN: u64 = 1 << 25;
 
-/// Enough spans for all times that doubles represent exactly.
 const SPANS: u64 = EXACT / SECOND / SPAN + 1;
 
-/// In microseconds since 1970. Earlier windows begin at 0.
+/// Microseconds since 1970. Earlier windows begin at 0.
 pub(crate) struct Borders {
     period: CalendarPeriod,
-    /// As in the time-zone data.
     name: &'static str,
     time_zone: TimeZone,
     spans: Box<[OnceLock<Box<[u64]>>]>,
 }
 
-/// Never freed. The number of time zones and periods bounds the memory.
+/// Never freed: bounded by the number of time zones and periods.
 static KNOWN: Mutex<Vec<&'static Borders>> = Mutex::new(Vec::new());
 
 impl Borders {
     pub(crate) const AROUND: usize = 5;
 
-    /// Fails if the period or the time zone is invalid.
     pub(crate) fn find(period: CalendarPeriod, time_zone: &str) -> Result<&'static Self, String> {
         if let CalendarPeriod::Month { begins } = period
             && !(1..=31).contains(&begins)
@@ -49,17 +46,15 @@ impl Borders {
         Ok(borders)
     }
 
-    /// The start and the end of the current window, and the end of the next one.
     pub(super) fn near(&self, moment: u64) -> [u64; 3] {
         self.from(moment, 0)
     }
 
-    /// Like [`near`](Self::near), with one more window on both sides.
     pub(crate) fn around(&self, moment: u64) -> [u64; Self::AROUND] {
         self.from(moment, 1)
     }
 
-    /// `COUNT` boundaries, beginning `before` windows before the current one.
+    /// Begins `before` windows before the current one.
     fn from<const COUNT: usize>(&self, moment: u64, before: usize) -> [u64; COUNT] {
         let span = (moment / SECOND / SPAN).min(SPANS - 1);
         let borders = self.spans[span as usize].get_or_init(|| self.compute(span));
@@ -71,7 +66,6 @@ impl Borders {
         })
     }
 
-    /// Includes the boundaries outside the span that [`around`](Self::around) needs.
     #[cold]
     fn compute(&self, span: u64) -> Box<[u64]> {
         let (from, to) = (span * SPAN, (span + 1) * SPAN);
@@ -86,7 +80,6 @@ impl Borders {
     }
 }
 
-/// Compares the period and the time zone.
 impl PartialEq for Borders {
     fn eq(&self, other: &Self) -> bool {
         self.period == other.period && self.name == other.name

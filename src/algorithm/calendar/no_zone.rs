@@ -1,5 +1,3 @@
-//! Replaces `zone` in builds without time-zone data.
-
 use super::period::CalendarPeriod;
 
 #[derive(Debug)]

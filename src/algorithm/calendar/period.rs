@@ -12,8 +12,7 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CalendarPeriod {
-    /// From midnight to midnight: 24 hours, or usually 23 or 25 if clocks change. If clocks skip midnight, the day
-    /// begins at the change.
+    /// From midnight to midnight: 23 to 25 hours. If clocks skip midnight, the day begins at the change.
     Day,
     /// A month of 28 to 31 days.
     Month {
@@ -28,7 +27,7 @@ pub enum CalendarPeriod {
 }
 
 impl CalendarPeriod {
-    /// The calendar month, which begins on the 1st.
+    /// The month that begins on the 1st.
     pub const MONTH: Self = Self::Month { begins: 1 };
 
     /// The week of ISO 8601, which begins on Monday.

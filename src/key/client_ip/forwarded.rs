@@ -6,15 +6,14 @@
 //! forwarded-pair    = token "=" ( token / quoted-string )
 //! ```
 //!
-//! Commas in quoted strings are no separators, so lines are split from the left, although hops are walked from the
-//! right. Anything outside the grammar makes its element unreadable, except unquoted values such as `for=192.0.2.1:80`,
-//! which many proxies write.
+//! Commas in quoted strings are no separators, so lines are split from the left. Anything outside the grammar makes its
+//! element unreadable, except unquoted values such as `for=192.0.2.1:80`, which many proxies write.
 
 use std::net::IpAddr;
 
 use super::address::{self, MAX_HOPS, MAX_LINE};
 
-/// From right to left. `None` for unreadable hops, for an unreadable line, and once for all hops beyond the maximum.
+/// From right to left. `None` for unreadable hops or lines, and once for all hops beyond the maximum.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     const UNREADABLE: ([&[u8]; MAX_HOPS], usize) = ([b""; MAX_HOPS], 1);
     let (last, count) = last_elements(line).unwrap_or(UNREADABLE);
@@ -24,8 +23,8 @@ pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
         .chain((count > MAX_HOPS).then_some(None))
 }
 
-/// The number of elements, and the last `MAX_HOPS` of them: element `i` at `i % MAX_HOPS`. `None` if the line is too
-/// long, or if a quoted string is not terminated.
+/// The number of elements, and the last `MAX_HOPS` of them: element `i` at `i % MAX_HOPS`. `None` if the line is
+/// unreadable.
 fn last_elements(line: &[u8]) -> Option<([&[u8]; MAX_HOPS], usize)> {
     if line.len() > MAX_LINE {
         return None;
@@ -40,7 +39,6 @@ fn last_elements(line: &[u8]) -> Option<([&[u8]; MAX_HOPS], usize)> {
     Some((last, count))
 }
 
-/// The address in the element's only `for`.
 fn node(element: &[u8]) -> Option<IpAddr> {
     let mut node = None;
     let mut rest = Some(element);
@@ -60,7 +58,6 @@ fn node(element: &[u8]) -> Option<IpAddr> {
     unescaped_hop(node?)
 }
 
-/// `None` if a quoted string is not terminated.
 fn split_first(text: &[u8], separator: u8) -> Option<(&[u8], Option<&[u8]>)> {
     let mut at = 0;
     while let Some(byte) = text.get(at) {
@@ -84,7 +81,6 @@ fn closing_quote(text: &[u8]) -> Option<usize> {
     })
 }
 
-/// Quoted values keep their escapes.
 fn unquoted(value: &[u8]) -> Option<&[u8]> {
     if let [b'"', rest @ ..] = value {
         let end = closing_quote(rest)?;

@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use super::address;
 
-/// `None` if there are two lines, because the client may have sent one of them.
+/// The client may have sent one of two lines.
 pub(super) fn hop<'a>(
     mut lines: impl Iterator<Item = &'a [u8]>,
     has_port: bool,

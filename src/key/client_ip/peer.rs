@@ -6,9 +6,9 @@ use tonic::transport::server::TcpConnectInfo;
 
 /// The peer address of the connection, a request extension for hyper servers to set.
 ///
-/// Set it on each request of a connection, to the address returned by `accept()`. With axum's `ConnectInfo` or with
-/// tonic, this is not necessary. `PeerAddress` takes precedence over both, so it can also contain the address from a
-/// PROXY protocol header. It is trusted unconditionally: never take it from a header field.
+/// Set it on each request of a connection, to the address returned by `accept()`. It takes precedence over axum's
+/// `ConnectInfo` and tonic's address, so it can also contain the address from a PROXY protocol header. It is trusted
+/// unconditionally: never take it from a header field.
 ///
 /// ```
 /// use std::net::SocketAddr;

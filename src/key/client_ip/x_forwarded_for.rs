@@ -4,15 +4,13 @@ use std::net::IpAddr;
 
 use super::address::{self, MAX_LINE};
 
-/// From right to left. `None` for unreadable hops.
 pub(super) fn hops(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     right_end(line)
         .rsplit(|byte| *byte == b',')
         .map(|hop| address::hop(hop.trim_ascii()))
 }
 
-/// The last `MAX_LINE` bytes, starting at a comma, which yields an empty hop in place of the truncated hop: the end of
-/// an address may be another valid address.
+/// The last `MAX_LINE` bytes. The truncated hop is empty, because the end of an address may be another valid address.
 fn right_end(line: &[u8]) -> &[u8] {
     if line.len() <= MAX_LINE {
         return line;

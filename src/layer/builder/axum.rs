@@ -13,12 +13,12 @@ use crate::{response::rejection::Rejection, telemetry::StreamTelemetry};
 
 /// # Advanced: rejections from axum
 impl RateLimitLayerBuilder {
-    /// Sets the response to rejected requests. `respond` returns any axum response, such as `Json`, `Html`, or a status
-    /// with text.
+    /// Sets the response to rejected requests to any axum response, such as `Json`, `Html`, or a status with text.
+    /// Needs the feature `axum`.
     ///
-    /// As with [`respond_with`](Self::respond_with), the layer then adds the fields. The body must be entirely in
-    /// memory, as it is for strings, bytes, `Html` and `Json`. If the body is a stream, the default response is sent
-    /// instead; a `tracing` event reports the first such response. Needs the feature `axum`.
+    /// As with [`respond_with`](Self::respond_with), the layer then adds the fields. The body must be in memory, as it
+    /// is for strings, bytes, `Html` and `Json`. Instead of a stream, the default response is sent; an event reports
+    /// the first one.
     ///
     /// ```
     /// use axum::{Router, response::{Html, IntoResponse}, routing::get};

@@ -17,10 +17,8 @@ use crate::{
     telemetry::StoreTelemetry,
 };
 
-/// The outcome of requests for which the store makes no decision.
-///
-/// The store makes no decision if it is unavailable, misses the [deadline](crate::LimiterBuilder::deadline) or fails, and
-/// the [fallback](crate::LimiterBuilder::fallback) makes none either.
+/// The outcome of requests that neither the store nor the [fallback](crate::LimiterBuilder::fallback) decides,
+/// because it is unavailable, misses the [deadline](crate::LimiterBuilder::deadline) or fails.
 ///
 /// ```
 /// # #[cfg(feature = "redis")] {

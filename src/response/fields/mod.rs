@@ -20,8 +20,7 @@ use crate::{
 /// response yourself with [`to_headers`](Self::to_headers). Default: [`draft11`](Self::draft11).
 ///
 /// Every response with a decision has the fields, which list all policies that are not
-/// [hidden](crate::QuotaPolicy::hidden). Every rejection also has a `Retry-After`, regardless of these settings. This
-/// program shows the fields of a first request:
+/// [hidden](crate::QuotaPolicy::hidden). Every rejection also has a `Retry-After`, regardless of these settings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -91,18 +90,15 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Settings never overstate the quota: remaining units are only lowered, and waits only lengthened. Fields of an inner
-/// service are merged as described in [`merge_into`](crate::fields::merge_into).
+/// Settings only lower the remaining units and lengthen the waits. Fields of an inner service are
+/// [merged](crate::fields::merge_into).
 ///
 /// | requirement | use |
 /// |---|---|
-/// | clients of the drafts up to 06 | [`draft06`](Self::draft06), or [`with_draft06_limit`](Self::with_draft06_limit) in addition to draft-11 |
-/// | clients of draft-07, for example of express-rate-limit or hono-rate-limiter | [`draft07`](Self::draft07) |
+/// | clients of older drafts | [`draft06`](Self::draft06), [`draft07`](Self::draft07), [`with_draft06_limit`](Self::with_draft06_limit) |
 /// | clients that only support `X-RateLimit-*` | [`legacy`](Self::legacy) |
-/// | no fields, or custom fields | [`none`](Self::none), [`with_extra_fields`](Self::with_extra_fields) |
 /// | short responses | [`tightest_only`](Self::tightest_only), [`emit_when`](Self::emit_when), [`without_policies`](Self::without_policies) |
-/// | clients that should not all retry at the same time | [`with_jitter`](Self::with_jitter) |
-/// | clients that should slow down before they are rejected | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap) |
+/// | fewer rejections | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap), [`with_jitter`](Self::with_jitter) |
 #[derive(Clone)]
 #[must_use = "response fields have no effect until they are passed to a layer's builder"]
 pub struct ResponseFields {
@@ -142,25 +138,24 @@ impl fmt::Display for Form {
     }
 }
 
-/// The responses with a decision that have fields: see [`ResponseFields::emit_when`].
+/// The responses with a decision that have fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum EmitWhen {
     /// All responses. The default.
     #[default]
     Always,
-    /// Rejections, and responses in which at most this percentage of the quota of a visible policy remains, from 0 to
-    /// 100.
+    /// Rejections, and responses in which at most this percentage (0 to 100) of the quota of a visible policy remains.
     NearExhaustion(u8),
     /// Rejections only.
     Rejected,
 }
 
-/// The maximum rate suggested to clients, relative to a policy's rate: see [`ResponseFields::with_rate_cap`].
+/// The maximum rate suggested to clients, relative to a policy's rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RateCap {
-    /// The rate of the policy. Clients that spread the remaining units over the effective window do not exceed it.
+    /// The rate of the policy.
     Nominal,
     /// Twice the rate of the policy. The default.
     #[default]
@@ -198,20 +193,17 @@ impl ResponseFields {
         }
     }
 
-    /// Creates fields of draft-11: `RateLimit` and `RateLimit-Policy`. The default.
-    ///
-    /// The module [`fields::draft11`](crate::fields::draft11) describes the syntax of
-    /// draft-ietf-httpapi-ratelimit-headers-11.
+    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-11: `RateLimit` and `RateLimit-Policy`. The default. See
+    /// [`fields::draft11`](crate::fields::draft11) for the syntax.
     pub const fn draft11() -> Self {
         Self::new(Form::Dialect(Dialect::Draft11))
     }
 
     /// Creates fields of the dialect between draft-07 and draft-08.
     ///
-    /// Policy names are Tokens, without quotes, as in `minute;r=2;t=40`. `build()` rejects names that are not Tokens.
-    ///
-    /// In a response with `Retry-After`, the times of violated policies equal its value. If no visible policy is
-    /// violated, the time of the tightest policy equals its value.
+    /// Policy names are Tokens, without quotes, as in `minute;r=2;t=40`. `build()` rejects other names. In a response
+    /// with `Retry-After`, the times of violated policies equal its value, or that of the tightest policy if none is
+    /// violated.
     pub const fn in_between() -> Self {
         Self::new(Form::Dialect(Dialect::EditorsCopy))
     }
@@ -230,23 +222,23 @@ impl ResponseFields {
         Self::new(Form::Dialect(Dialect::Draft06))
     }
 
-    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-07.
+    /// Creates fields of draft-ietf-httpapi-ratelimit-headers-07, which express-rate-limit and hono-rate-limiter also
+    /// use.
     ///
     /// `RateLimit`, such as `limit=5, remaining=4, reset=60`, describes the policy with the fewest remaining requests.
     /// `RateLimit-Policy`, such as `5;w=60`, lists all policies. As in [`draft06`](Self::draft06), only policies that
     /// count requests are included, quotas must differ, and the reset matches `Retry-After`.
     ///
-    /// If an inner service has sent a dictionary, the tighter of both limits is kept. If it has sent a list of another
-    /// dialect, the list is kept and the limit of this layer is omitted.
+    /// If an inner service has sent a dictionary, the tighter of both limits is kept. A list of another dialect is
+    /// kept, and the limit of this layer is omitted.
     pub const fn draft07() -> Self {
         Self::new(Form::Dialect(Dialect::Draft07))
     }
 
-    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no specification defines.
     ///
-    /// No specification defines these fields. They describe the policy with the fewest remaining requests. Only
-    /// policies that count requests are included. If an inner service has sent any of these fields, the layer changes
-    /// none of them.
+    /// They describe the policy with the fewest remaining requests, among those that count requests. If an inner
+    /// service has sent any of these fields, the layer changes none of them.
     pub const fn legacy(reset: LegacyReset) -> Self {
         Self::new(Form::Legacy(reset))
     }
@@ -266,17 +258,15 @@ impl ResponseFields {
 
     /// Reports the [burst capacity](crate::QuotaPolicy::with_burst_capacity) in `X-RateLimit-Limit`.
     ///
-    /// The capacity is the maximum of `X-RateLimit-Remaining`; `tower_governor` also reports the capacity. Default: the
-    /// quota. `build()` rejects this setting with other dialects.
+    /// It is the maximum of `X-RateLimit-Remaining`; `tower_governor` also reports it. Default: the quota. `build()`
+    /// rejects this setting with other dialects.
     pub const fn with_capacity_as_limit(mut self) -> Self {
         self.shows_capacity_as_limit = true;
         self
     }
 
-    /// Reports only the policy with the fewest remaining units of each quota unit.
-    ///
-    /// If two policies have equally many remaining units, the policy with the later reset is reported.
-    /// `RateLimit-Policy` still lists all policies. Default: `RateLimit` also lists all policies.
+    /// Reports only the policy with the fewest remaining units of each quota unit; with equally many, the one with the
+    /// later reset. `RateLimit-Policy` still lists all policies. Default: `RateLimit` also lists all.
     pub const fn tightest_only(mut self) -> Self {
         self.tightest_only = true;
         self
@@ -302,9 +292,9 @@ impl ResponseFields {
 
     /// Caps the rate of clients that spread the remaining units over the reported time.
     ///
-    /// The cap is relative to the rate of the policy, and applies to every response, including rejections. If the cap
-    /// is exceeded, a policy that rejects the request reports fewer remaining units, and any other policy reports a
-    /// longer time. Default: [`RateCap::Double`].
+    /// The cap is relative to the rate of the policy, and applies to every response. Above the cap, a policy that
+    /// rejects the request reports fewer remaining units, and any other policy a longer time. Default:
+    /// [`RateCap::Double`].
     ///
     /// ```
     /// use tower_quota::{
@@ -332,10 +322,11 @@ impl ResponseFields {
         self
     }
 
-    /// Lowers the remaining units reported to clients to the result of `lower`.
+    /// Lowers the remaining units reported to clients to the result of `lower`, to slow clients down while the service
+    /// is busy or under attack.
     ///
-    /// Results above the remaining units are ignored. Use this to slow clients down while the service is busy or under
-    /// attack. `lower` must not block, and may be called several times per response.
+    /// Results above the remaining units are ignored. `lower` must not block, and may be called several times per
+    /// response.
     pub fn map_remaining<F>(mut self, lower: F) -> Self
     where
         F: Fn(&Allowance<'_>) -> u64 + Send + Sync + 'static,
@@ -344,45 +335,39 @@ impl ResponseFields {
         self
     }
 
-    /// Lengthens the times of each response by a random number of seconds, at most `most`.
+    /// Lengthens all times of each response by a random number of seconds, at most `most`, so that clients do not retry
+    /// at the same time.
     ///
-    /// Use this if clients would otherwise retry at the same time. All times of a response are lengthened equally.
     /// `build()` rejects values above one hour and fractions of a second. Default: zero.
     pub const fn with_jitter(mut self, most: Duration) -> Self {
         self.jitter = most;
         self
     }
 
-    /// Writes `Retry-After` as a date, by the system clock, instead of seconds.
-    ///
-    /// Dates are only useful to clients whose clocks are correct.
+    /// Writes `Retry-After` as a date, by the system clock, instead of seconds. Only useful to clients whose clocks are
+    /// correct.
     pub const fn with_retry_after_as_date(mut self) -> Self {
         self.retry_after_as_date = true;
         self
     }
 
-    /// Reports the unreduced policies while the [capacity](crate::Capacity) is reduced.
-    ///
-    /// This applies to `RateLimit-Policy`; `RateLimit` still reports the remaining units of the reduced policies.
-    /// Default: `RateLimit-Policy` reports the reduced policies.
+    /// Reports the unreduced policies in `RateLimit-Policy` while the [capacity](crate::Capacity) is reduced.
+    /// `RateLimit` still reports the remaining units of the reduced policies. Default: both report the reduced
+    /// policies.
     pub const fn with_unreduced_policies(mut self) -> Self {
         self.usual_policies = true;
         self
     }
 
-    /// Removes the fields of an inner service instead of merging them.
-    ///
-    /// Clients no longer see the limits of the inner service. Its fields are removed even if this layer adds none, but
-    /// its `Retry-After` is kept. Default: fields are merged.
+    /// Removes the fields of an inner service, but not its `Retry-After`, even if this layer adds none. Clients no
+    /// longer see the limits of the inner service. Default: fields are merged.
     pub const fn overwrite_upstream(mut self) -> Self {
         self.overwrite_upstream = true;
         self
     }
 
-    /// Adds custom fields to each response with a decision.
-    ///
-    /// `extra` is called even if [`emit_when`](Self::emit_when) or [`none`](Self::none) omits the fields of the layer,
-    /// and must not block.
+    /// Adds custom fields to each response with a decision, even if [`emit_when`](Self::emit_when) or
+    /// [`none`](Self::none) omits the fields of the layer. `extra` must not block.
     pub fn with_extra_fields<F>(mut self, extra: F) -> Self
     where
         F: Fn(&Decision, &mut HeaderMap) + Send + Sync + 'static,
@@ -462,7 +447,6 @@ mod tests {
         response.headers()["ratelimit-policy"].to_str().unwrap().to_owned()
     }
 
-    /// Charges `requests` units at once, waits, charges one more, and returns the field for that charge.
     fn limits_of(policies: Vec<QuotaPolicy>, requests: u64, wait: Duration) -> String {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
@@ -477,7 +461,6 @@ mod tests {
         told(&acquire(1)).unwrap()
     }
 
-    /// A1, A2, A3, A9, A15
     #[test]
     fn policies_are_one_list_in_the_form_of_the_draft() {
         let policies = vec![
@@ -491,7 +474,6 @@ mod tests {
         );
     }
 
-    /// A24
     #[test]
     fn quotes_and_backslashes_in_names_are_escaped() {
         assert_eq!(
@@ -500,13 +482,11 @@ mod tests {
         );
     }
 
-    /// A1
     #[test]
     fn nothing_to_show_is_no_field() {
         assert_eq!(told(&Decision::unmeasured(crate::Outcome::FailedOpen)), None);
     }
 
-    /// B1, B2, B4, B6: a charge of one from a full bucket of ten.
     #[test]
     fn limits_show_the_units_left_and_the_seconds_for_them_rounded_up() {
         let ten = || vec![QuotaPolicy::per_second("default", 10)];
@@ -515,7 +495,6 @@ mod tests {
         assert_eq!(limits_of(ten(), 6, Duration::from_millis(90)), r#""default";r=3;t=1"#);
     }
 
-    /// B14: the fields equal the examples of the draft, character by character.
     #[test]
     fn values_of_the_examples_are_written_letter_by_letter() {
         let per =
@@ -539,7 +518,6 @@ mod tests {
         );
     }
 
-    /// X12: if no unit remains, `t` is the wait for the next unit, not for a full bucket.
     #[test]
     fn an_empty_bucket_shows_the_wait_for_its_next_unit() {
         let daily = || vec![QuotaPolicy::per_day("daily", 10)];

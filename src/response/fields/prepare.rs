@@ -11,8 +11,7 @@ impl ResponseFields {
         matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy))
     }
 
-    /// Returns `true` if the fields of an admitted request depend only on the remaining units and the effective windows of
-    /// its policies.
+    /// If so, the fields of an admitted request depend only on the remaining units and effective windows.
     pub(crate) fn are_numbers(&self) -> bool {
         (self.can_show_partition_keys() || matches!(self.form, Form::None))
             && self.emit_when == EmitWhen::Always
@@ -25,8 +24,7 @@ impl ResponseFields {
             && !self.overwrite_upstream
     }
 
-    /// Serializes the policies. Returns `None` if no fields are configured, and an error if the dialect cannot express
-    /// a policy.
+    /// `None` if no fields are configured. The error names a policy that the dialect cannot express.
     pub(crate) fn prepare<'a>(
         &self,
         policies: impl IntoIterator<Item = &'a QuotaPolicy>,
@@ -46,7 +44,7 @@ impl ResponseFields {
         Ok(Some(self.with_settings(prepared)))
     }
 
-    /// Omits `RateLimit-Policy`, so that policies that the dialect cannot express are not errors.
+    /// Without `RateLimit-Policy`, no policy is an error.
     pub(crate) fn prepare_limits<'a>(&self, policies: impl IntoIterator<Item = &'a QuotaPolicy>) -> Option<Prepared> {
         let items = self.shown_policies(policies).filter_map(|policy| {
             let prepared = named_policy(policy).ok()?;
@@ -60,7 +58,7 @@ impl ResponseFields {
         Some(self.with_settings(prepared))
     }
 
-    /// Dialects without units omit policies with other units, which therefore cannot cause an error.
+    /// Dialects without units omit policies with other units.
     fn shown_policies<'a>(
         &self,
         policies: impl IntoIterator<Item = &'a QuotaPolicy>,
@@ -111,7 +109,6 @@ fn prepared_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
     Ok(item.into())
 }
 
-/// Without what only `RateLimit-Policy` shows.
 fn named_policy(policy: &QuotaPolicy) -> Result<PreparedPolicy, FieldError> {
     let unit = policy.unit().registered().unwrap_or_default();
     Ok(PolicyItem::new(policy.name(), policy.quota())?.with_unit(unit).into())

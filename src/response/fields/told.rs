@@ -1,5 +1,3 @@
-//! The numbers of the fields. Remaining units are never overstated, and times never understated.
-
 use std::{cmp::Reverse, time::Duration};
 
 use smallvec::SmallVec;
@@ -12,14 +10,12 @@ use crate::{
     sync::random,
 };
 
-/// What the fields of a response report.
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(super) limits: SmallVec<[LimitNumbers; 4]>,
-    /// The wait of a rejected client: the exact wait, and the seconds for `Retry-After`.
+    /// Exact, and in seconds for `Retry-After`.
     pub(super) wait: Option<(Duration, u64)>,
     pub(super) is_due: bool,
-    /// At most a tenth of the quota of a policy remains.
     pub(super) is_low: bool,
 }
 
@@ -32,7 +28,6 @@ impl Told {
 type Shown<'a> = (&'a QuotaPolicy, LimitNumbers);
 
 impl ResponseFields {
-    /// `prepared` are the fields of the policies that made the decision.
     pub(crate) fn told(&self, decision: &Decision, prepared: Option<&Prepared>) -> Told {
         let jitter = match self.jitter.as_secs() {
             0 => 0,
@@ -88,8 +83,7 @@ impl ResponseFields {
         (policy, numbers)
     }
 
-    /// Lowers the units or extends the time, so that a client that spreads the units over the time keeps to the rate
-    /// cap.
+    /// So that a client that spreads the units over the time keeps to the rate cap.
     fn cap_rate(&self, allowance: &Allowance<'_>, is_violated: bool, remaining: &mut u64, seconds: &mut u64) {
         let Some(window) = allowance.window() else { return };
         let rate = u128::from(allowance.policy().quota()) * self.rate_cap.factor();
@@ -115,14 +109,12 @@ fn is_tightest((policy, _): &Shown<'_>, all: &[Shown<'_>]) -> bool {
     tightest.is_some_and(|(tightest, _)| std::ptr::eq(*tightest, *policy))
 }
 
-/// Limits on content bytes are comparable with each other, but not with limits on other units.
 fn have_same_unit(policy: &QuotaPolicy, other: &QuotaPolicy) -> bool {
     let content = |unit| matches!(unit, QuotaUnit::ContentBytes(_));
     let (own, other) = (policy.unit(), other.unit());
     own == other || (content(own) && content(other))
 }
 
-/// The seconds are at least the time of each violated policy.
 fn wait_shown(exact: Duration, jitter: u64, all: &[Shown<'_>]) -> (Duration, u64) {
     let wait = retry_seconds(exact).saturating_add(jitter);
     let violated = all.iter().filter(|(_, limit)| limit.is_violated);

@@ -13,10 +13,9 @@ use crate::{
 impl ResponseFields {
     /// Returns the header fields for `decision`, including `Retry-After` for a rejection.
     ///
-    /// Use this for responses that no layer of this crate sends, for example in a framework without Tower, in a
-    /// gateway, or at the start of a stream. See [`ResponseFields`] for examples. If the dialect cannot express a
-    /// policy, `RateLimit-Policy` is omitted. A layer prepares its fields once; this method prepares them on each call,
-    /// which takes a few microseconds.
+    /// Use this for responses that no layer of this crate sends, for example in a framework without Tower, or at the
+    /// start of a stream. If the dialect cannot express a policy, `RateLimit-Policy` is omitted. The fields are
+    /// prepared on each call, which takes a few microseconds.
     pub fn to_headers(&self, decision: &Decision) -> HeaderMap {
         let mut policies: Vec<&QuotaPolicy> = Vec::new();
         for policy in decision.allowances().map(|allowance| allowance.policy()) {
@@ -35,7 +34,6 @@ impl ResponseFields {
         response.into_parts().0.headers
     }
 
-    /// `prepared` are the fields of the policies that made the decision.
     pub(crate) fn tell<B>(
         &self,
         decision: &Decision,
@@ -74,7 +72,7 @@ impl ResponseFields {
         }
     }
 
-    /// Writes `Retry-After`, unless an inner service or the application has set a later time. Returns the final value.
+    /// An inner service or the application may have set a later time.
     #[inline]
     fn ask_to_wait(&self, seconds: Option<u64>, headers: &mut HeaderMap) -> Option<u64> {
         let present = RetryAfter::read(headers).ok().flatten();

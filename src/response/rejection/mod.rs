@@ -15,10 +15,8 @@ use crate::{
     policy::QuotaPolicy,
 };
 
-/// A rejected request, for custom responses.
-///
-/// The closure of [`respond_with`](crate::RateLimitLayerBuilder::respond_with) receives it. The closure cannot admit
-/// the request.
+/// A rejected request, for the closure of [`respond_with`](crate::RateLimitLayerBuilder::respond_with), which cannot
+/// admit it.
 ///
 /// ```
 /// use http::Response;
@@ -116,9 +114,8 @@ impl<'a> Rejection<'a> {
         self.request
     }
 
-    /// Returns `true` for a gRPC or gRPC-Web request, by its content type.
-    ///
-    /// gRPC clients require a gRPC status, so use [`to_response`](Self::to_response) for these requests.
+    /// Returns `true` for a gRPC or gRPC-Web request, by its content type. Use [`to_response`](Self::to_response) for
+    /// these requests, because clients require a gRPC status.
     pub fn is_grpc(&self) -> bool {
         grpc::media_type(&self.request.headers).is_some()
     }
@@ -133,8 +130,8 @@ impl<'a> Rejection<'a> {
     ///   list](crate::AccessList) blocks the client
     /// - 403 if the request has no key and the layer [rejects](crate::MissingKey::Reject) such requests
     ///
-    /// For a [gRPC](Self::is_grpc) request, this is the equivalent HTTP status: [`to_response`](Self::to_response) uses
-    /// status 200 and a `grpc-status`.
+    /// For a [gRPC](Self::is_grpc) request, [`to_response`](Self::to_response) uses status 200 and a `grpc-status`
+    /// instead.
     pub fn status(&self) -> StatusCode {
         match self.problem_type() {
             ProblemType::AbnormalUsageDetected | ProblemType::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
@@ -156,26 +153,23 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    /// Returns the wait before the next attempt. `Retry-After` is this time, rounded up to seconds.
-    ///
-    /// The wait is that of the [decision](Self::decision), or longer if [`ResponseFields`](crate::ResponseFields)
-    /// lengthens reported waits. `None` if an identical request is never admitted, or if the rejection has no wait.
+    /// Returns the wait before the next attempt: that of the [decision](Self::decision), or longer if
+    /// [`ResponseFields`](crate::ResponseFields) lengthens reported waits. `None` if an identical request is never
+    /// admitted, or if the rejection has no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.wait
     }
 
-    /// Returns [`retry_after`](Self::retry_after) in whole seconds: the number that the layer writes in `Retry-After`.
-    ///
-    /// Rounded up, and at least 1. Use it in a body instead of [`Duration::as_secs`], which rounds down.
+    /// Returns [`retry_after`](Self::retry_after) in whole seconds, rounded up and at least 1, as in `Retry-After`. Use
+    /// it in bodies, because [`Duration::as_secs`] rounds down.
     pub fn retry_after_secs(&self) -> Option<u64> {
         self.wait.map(retry_seconds)
     }
 
-    /// Returns the names of the policies that are reported to the client in `violated-policies`.
-    ///
-    /// These are the policies that reject the request, the policies that the application
-    /// [names](crate::AbnormalUsage::with_violated_policy), or all policies of the caller if the capacity is
-    /// [exhausted](crate::Capacity::exhausted). [Hidden](crate::QuotaPolicy::hidden) policies are omitted.
+    /// Returns the names of the policies that are reported to the client in `violated-policies`: those that reject the
+    /// request, those that the application [names](crate::AbnormalUsage::with_violated_policy), or all policies of the
+    /// caller if the capacity is [exhausted](crate::Capacity::exhausted). [Hidden](crate::QuotaPolicy::hidden) policies
+    /// are omitted.
     pub fn violated_policies(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.violations().map(|violation| violation.policy)
     }
@@ -189,10 +183,8 @@ impl<'a> Rejection<'a> {
         violated.chain(named.map(move |name| Violation::named(name, scope)))
     }
 
-    /// Creates the default response: problem details (RFC 9457), or a [gRPC status](#grpc).
-    ///
-    /// The response can be modified. For the fields that the layer then adds, see
-    /// [`respond_with`](crate::RateLimitLayerBuilder::respond_with).
+    /// Creates the default response, which can be modified: problem details (RFC 9457), or a [gRPC status](#grpc). The
+    /// layer then [adds fields](crate::RateLimitLayerBuilder::respond_with).
     ///
     /// ```
     /// use http::HeaderValue;
@@ -253,26 +245,18 @@ impl<'a> Rejection<'a> {
     /// | `PERMISSION_DENIED` | the request has no key, or its client is blocked with a status other than 429 |
     ///
     /// `grpc-retry-pushback-ms` ([gRFC A6](https://github.com/grpc/proposal/blob/master/A6-client-retries.md)) controls
-    /// the retry policies of clients, if their `retryableStatusCodes` include the status:
-    ///
-    /// | value | rejection |
-    /// |---|---|
-    /// | the [wait](Self::retry_after), rounded up to milliseconds | has a wait |
-    /// | `-1`: no retry | is final, because a policy is closed or the cost exceeds a capacity |
-    /// | `-1`: no retry | has a wait of at least the caller's `grpc-timeout`, or above 2<sup>31</sup> − 1 ms (24.8 days) |
-    /// | absent: the backoff of the client applies | has no wait and is not final: a missing key, a blocked client, abnormal usage without a wait |
-    ///
-    /// A malformed `grpc-timeout` is ignored. If a custom response changes the wait, change this field, too.
+    /// clients with a retry policy whose `retryableStatusCodes` include the status. It is the
+    /// [wait](Self::retry_after), rounded up to milliseconds, or `-1` to forbid a retry: if the rejection is final,
+    /// because a policy is closed or the cost exceeds a capacity, and if the wait is at least the caller's
+    /// `grpc-timeout` or above 2<sup>31</sup> − 1 ms (24.8 days). Other rejections without a wait do not have it: then,
+    /// the backoff of the client applies. A malformed `grpc-timeout` is ignored. If a custom response changes the wait,
+    /// change this field, too.
     ///
     /// With the feature `tonic`, `grpc-status-details-bin` contains a `RetryInfo` with the exact wait, if there is one,
-    /// and a `QuotaFailure` with a violation for each violated policy that is not [hidden](crate::QuotaPolicy::hidden):
-    ///
-    /// | field | content |
-    /// |---|---|
-    /// | `quota_id` | the name of the policy |
-    /// | `quota_metric` | the unit |
-    /// | `quota_value` | the quota |
-    /// | `subject` | `partition:` and the key in Base64, if the policy [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields supports it; otherwise `scope:` and the scope of the layer |
+    /// and a `QuotaFailure` for each violated policy that is not [hidden](crate::QuotaPolicy::hidden): its name
+    /// (`quota_id`), unit (`quota_metric`), quota (`quota_value`), and as the `subject` `partition:` and the key in
+    /// Base64, if the policy [shows it](crate::QuotaPolicy::show_partition_key) and the dialect of the fields supports
+    /// it, or else `scope:` and the scope of the layer.
     pub fn to_response(&self) -> Response<Bytes> {
         let media_type = grpc::media_type(&self.request.headers);
         match (self.known.filter(|_| self.is_by_quotas()), media_type) {

@@ -14,7 +14,7 @@ struct QuotasForm {
     policies: BTreeMap<String, NumbersForm>,
     #[serde(skip_serializing_if = "Option::is_none")]
     month_begins: Option<Whole<31>>,
-    /// In seconds since 1970, like all end times.
+    /// Seconds since 1970.
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

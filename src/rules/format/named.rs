@@ -1,6 +1,5 @@
 //! Deserializers whose errors name the field, unlike serde's own.
 
-/// Defines functions for `deserialize_with`: `deserializer => field name: type, …;`.
 macro_rules! named_readers {
     ($($read:path => $($field:ident: $type:ty),+;)+) => {
         $($(pub(crate) fn $field<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<$type, D::Error> {

@@ -36,8 +36,8 @@ fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     Whole::<MAX_QUOTA>::deserialize(deserializer).map(|Whole(number)| number)
 }
 
-/// A number in `LEAST..=MOST`. Deserialization rejects only values that are not whole numbers. The range is checked
-/// when rules take effect, with an error that names the policy.
+/// Deserialization rejects only values that are not whole numbers. The range is checked later, with an error that names
+/// the policy.
 #[derive(Serialize)]
 pub(super) struct Whole<const MOST: u64, const LEAST: u64 = 1>(pub(super) u64);
 
@@ -81,7 +81,6 @@ pub(super) enum ExtensionForm {
 }
 
 impl ExtensionForm {
-    /// `None` for values that cannot be serialized.
     pub(super) fn of(value: &ExtensionValue) -> Option<Self> {
         let number = || Some(Self::Number(u64::try_from(value.as_integer()?).ok()?));
         let text = || value.as_str().map(|text| Self::Text(text.to_owned()));

@@ -15,13 +15,11 @@ use crate::{
 /// A store that keeps quota in this process, without a server.
 ///
 /// Use this for a service with one instance, for tests, and as the fallback of a `RedisStore`. Processes do *not* share
-/// their counts: N instances admit N times the quota. Clones share their state.
+/// their counts: N instances admit N times the quota. Clones share their state. Calls never fail or time out.
 ///
 /// The number of partitions is bounded. The default of 262,144 takes about 21 MB with up to three token or leaky
 /// buckets, and about 46 MB with other algorithms; a [sliding window log](crate::Algorithm::SlidingWindowLog) takes
 /// about 32 bytes more for each request in its window. Expired partitions are removed when new ones need room.
-///
-/// Calls never fail or time out, so [`FailureMode`](crate::FailureMode) and deadlines do not apply.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -46,7 +44,7 @@ use crate::{
 ///
 /// When the store is full, a new partition *evicts* another one with a small used share, whose caller then has its full
 /// quota again. A flood of keys with one request each does not evict a caller that was rejected and still has more than
-/// half of its quota in use. For the exact guarantee, see [`docs::tuning`](crate::docs::tuning#floods-of-new-keys).
+/// half of its quota in use. [Tuning](crate::docs::tuning#floods-of-new-keys) has the exact guarantee.
 ///
 /// ```
 /// use tower_quota::{MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope, Store};
@@ -89,7 +87,7 @@ impl MemoryStore {
         Self::of(Self::DEFAULT_MAX_PARTITIONS, clock)
     }
 
-    /// Creates a builder for a store with custom settings.
+    /// Creates a builder.
     pub fn builder() -> MemoryStoreBuilder {
         MemoryStoreBuilder {
             max_partitions: Self::DEFAULT_MAX_PARTITIONS,
@@ -114,7 +112,7 @@ impl MemoryStore {
         shard.charge(|id| shards.hash(id), hash, clock.now(), plan)
     }
 
-    /// Returns the number of stored partitions, including expired partitions that were not removed yet.
+    /// Returns the number of stored partitions, including expired ones that were not removed yet.
     pub fn partitions(&self) -> usize {
         self.0.shards.lock_each().map(|shard| shard.len()).sum()
     }
@@ -159,17 +157,15 @@ pub struct MemoryStoreBuilder {
 impl MemoryStoreBuilder {
     /// Sets the maximum number of partitions, at least 1. Default: 262,144.
     ///
-    /// The maximum is divided among the shards, so [evictions](MemoryStore#floods-of-new-keys) may start earlier. The
-    /// metric [`tower_quota_evictions_total`](crate::telemetry) counts them.
+    /// [Evictions](MemoryStore#floods-of-new-keys) may start earlier, because the maximum is divided among the shards.
+    /// The metric [`tower_quota_evictions_total`](crate::telemetry) counts them.
     #[must_use]
     pub fn max_partitions(mut self, max_partitions: usize) -> Self {
         self.max_partitions = max_partitions;
         self
     }
 
-    /// Sets the clock. Default: [`Clock::system`].
-    ///
-    /// With a manual clock, tests need not wait for quota to refill: see [`clock`](crate::clock).
+    /// Sets the clock, for tests with a [manual clock](crate::clock). Default: [`Clock::system`].
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;

@@ -19,7 +19,7 @@ use crate::{
 };
 
 impl Engine {
-    /// A separate call's future is much larger than a wait for a shared call, so each has its own box.
+    /// A separate call's future is much larger than a wait for a shared call, hence the boxes.
     pub(super) fn acquire(self: Arc<Self>, plan: Plan) -> StoreFuture<Measurement> {
         let running = self.shared_calls.begin();
         match running.may_share() {
@@ -67,7 +67,6 @@ impl Engine {
         }
     }
 
-    /// Calls all groups concurrently, because the plan has no charges to refund.
     async fn read_groups(
         &self,
         plan: &Plan,
@@ -97,7 +96,7 @@ impl Engine {
         Ok(measurement)
     }
 
-    /// Sends unsent settlements first, and returns a connection on which later calls arrive after them.
+    /// Sends unsent settlements first, so that later calls on the connection arrive after them.
     async fn route(&self, plan: &Plan, key: &Key) -> Result<Route<'_>, StoreError> {
         let mut lane = Lane::Any;
         if self.server.order.is_before(plan) {
@@ -107,8 +106,7 @@ impl Engine {
         self.server.topology.route(key, lane).await
     }
 
-    /// Calls one group after another. If a call rejects, fails or is cancelled, the charges of earlier calls are
-    /// refunded.
+    /// If a call rejects, fails or is cancelled, the charges of earlier calls are refunded.
     async fn acquire_group_by_group(
         &self,
         plan: &Plan,
@@ -167,7 +165,6 @@ async fn all_of<T>(calls: impl IntoIterator<Item = impl Future<Output = T>>) -> 
     calls.into_iter().filter_map(|(_, answer)| answer).collect()
 }
 
-/// Refunds the charges on drop unless the whole plan is granted.
 struct Granted<'a> {
     store: &'a Engine,
     answers: Vec<(PartNumbers, Measurement)>,
@@ -182,7 +179,7 @@ impl Drop for Granted<'_> {
     }
 }
 
-/// A cancelled call may have acquired its slots, so they are released on drop.
+/// A cancelled call may have acquired its slots.
 struct PendingSlots<'a> {
     store: &'a Engine,
     slots: Option<(LeaseId, Keys)>,

@@ -88,12 +88,11 @@ pub struct RedisStoreBuilder {
 enum Servers {
     Single,
     Cluster,
-    /// The primary of the service with this name, as reported by sentinels.
     Primary(String),
 }
 
 impl RedisStore {
-    /// Creates a store on the Redis at `url`, with default settings. See [URLs](Self#urls).
+    /// Creates a store on the Redis at `url`, a [URL](Self#urls), with default settings.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -125,11 +124,11 @@ impl RedisStore {
     /// Creates a builder for a store on the connections of an existing pool.
     ///
     /// For each of its [`connections`](RedisStoreBuilder::connections), the store clones a connection out of the pool,
-    /// and another one after a loss. The program can use them at the same time, except for commands that block or
-    /// change their state. The pool must lead to a single server, or to a proxy.
+    /// and another one after a loss. The program can use them as well, except for commands that block or change their
+    /// state. The pool must lead to a single server, or to a proxy.
     ///
-    /// The store's own connections ([`new`](Self::new)) are safer: they notice immediately when the server closes them,
-    /// send unsent calls again, and extend deadlines [under load](crate::LimiterBuilder::deadline).
+    /// The connections of [`new`](Self::new) are safer: the store notices immediately when the server closes them,
+    /// sends unsent calls again, and extends deadlines [under load](crate::LimiterBuilder::deadline).
     ///
     /// ```no_run
     /// use tower_quota::redis::{RedisConnectionManager, bb8};
@@ -167,8 +166,8 @@ impl RedisStore {
 
     /// Creates a store on a [Redis Cluster](Self#cluster) with nodes at `urls`, with default settings.
     ///
-    /// Takes 1 to 64 URLs without Unix sockets and databases, and discovers the other nodes. All URLs must have the
-    /// same user, password and TLS setting, which apply to all nodes.
+    /// Takes 1 to 64 URLs without Unix sockets and databases. The user, password and TLS setting must be the same in
+    /// all URLs, and apply to all nodes.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -194,7 +193,7 @@ impl RedisStore {
 
     /// Creates a store on the primary of `service_name`, as reported by the [sentinels](Self#sentinel) at `urls`.
     ///
-    /// Takes 1 to 64 URLs without Unix sockets, whose user, password and TLS setting apply only to the sentinels: see
+    /// Takes 1 to 64 URLs without Unix sockets. Their user, password and TLS setting apply only to the sentinels: see
     /// [`primary_url`](RedisStoreBuilder::primary_url).
     ///
     /// ```
@@ -249,7 +248,7 @@ impl RedisStoreBuilder {
 
     /// Sets the number of shared connections, from 1 to 64; in a cluster, per node. Default: 2.
     ///
-    /// More connections are seldom faster, because requests are pipelined.
+    /// More connections are seldom faster.
     #[must_use]
     pub fn connections(mut self, connections: u32) -> Self {
         self.connections = connections;
@@ -258,14 +257,10 @@ impl RedisStoreBuilder {
 
     /// Sets the maximum number of concurrent decisions that share a script call, from 1 to 64. Default: 32.
     ///
-    /// Calls are shared only while more than two decisions per connection are in flight. A decision then waits until a
-    /// call returns, normally for at most 2 ms. Other clients of the server wait while a shared call runs: lower the
-    /// maximum if they are latency-critical.
-    ///
-    /// If the load exceeds the throughput of the server, decisions that would miss the layer's deadline fail with
-    /// [`Overloaded`](crate::StoreErrorKind::Overloaded). Calls are not shared in a cluster, with
-    /// [`one_slot_per_call`](Self::one_slot_per_call), and for [some
-    /// decisions](crate::docs::tuning#calls-and-connections).
+    /// While more than two decisions per connection are in flight, a decision may wait for a shared call, normally for
+    /// at most 2 ms. Other clients of the server wait while a shared call runs: lower the maximum if they are
+    /// latency-critical. See [calls and connections](crate::docs::tuning#calls-and-connections) for the decisions that
+    /// never share calls, and for overload.
     #[must_use]
     pub fn decisions_per_call(mut self, decisions: usize) -> Self {
         self.decisions_per_call = decisions;
@@ -275,22 +270,19 @@ impl RedisStoreBuilder {
     /// Sets the timeout for opening a connection, including TLS, login and queries to sentinels, from 10 ms to 60 s.
     /// Default: 1 s.
     ///
-    /// After a quarter of the timeout, a second attempt starts in parallel. Requests have their own deadline. No effect
-    /// on [open connections](crate::docs::tuning#calls-and-connections).
+    /// After a quarter of the timeout, a second attempt starts in parallel. Requests have their own deadline.
     #[must_use]
     pub fn connection_timeout(mut self, connection_timeout: Duration) -> Self {
         self.connection_timeout = connection_timeout;
         self
     }
 
-    /// Computes the user, password and address of each new connection, for credentials that rotate without a restart.
+    /// Computes the user, password and address of each new connection, for [credentials that
+    /// rotate](crate::docs::production#rotating-passwords-and-certificates) without a restart.
     ///
-    /// The store opens the connection with the settings that `prepare` returns for those from the URL. An error, a
-    /// panic, or a call longer than [`connection_timeout`](Self::connection_timeout) counts as a failed attempt.
-    /// Connections to sentinels do not use `prepare`. Default: the settings from the URL.
-    ///
-    /// Redis leaves open connections logged in after a password change: see [the steps of a
-    /// rotation](crate::docs::production#rotating-passwords-and-certificates).
+    /// `prepare` receives the settings from the URL. An error, a panic, or a call longer than
+    /// [`connection_timeout`](Self::connection_timeout) counts as a failed attempt. Connections to sentinels do not use
+    /// `prepare`. Default: the settings from the URL.
     ///
     /// ```
     /// use std::{future::ready, sync::{Arc, Mutex}};
@@ -320,16 +312,14 @@ impl RedisStoreBuilder {
         self
     }
 
-    /// Opens connections with a custom function, such as for tunnels, if
-    /// [`connection_info_with`](Self::connection_info_with) and `tls_config` are not sufficient.
+    /// Opens connections with a custom function, for example through a tunnel.
     ///
-    /// The store calls `connect` with the settings of the URL and the address of the server, cluster node or primary.
-    /// The function may change all of them. Failures and sentinels are treated as by
+    /// `connect` receives the settings of the URL with the address of the server, cluster node or primary, and may
+    /// change all of them. Failures and sentinels are treated as by
     /// [`connection_info_with`](Self::connection_info_with).
     ///
     /// The store cannot observe the sockets: a closed connection is only detected when a call fails, and the call is
-    /// not retried. If the server closes idle connections, set its `timeout` to 0. Set no response timeout, because the
-    /// layer has a deadline.
+    /// not retried. Set the server's `timeout` to 0, and no response timeout, because the layer has a deadline.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -368,8 +358,7 @@ impl RedisStoreBuilder {
 
     /// Sets the TLS setting, user, password and database of the primary behind sentinels. Host and port are ignored.
     ///
-    /// Default: `redis://primary/`, which has no TLS, user or password, and database 0. [`build`](Self::build) rejects
-    /// this setting for stores without sentinels.
+    /// Default: `redis://primary/`. [`build`](Self::build) rejects this setting for stores without sentinels.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -389,12 +378,11 @@ impl RedisStoreBuilder {
 
     /// Sets whether plans with several partitions are sent in one call per partition. Default: `false`.
     ///
-    /// Use this behind a proxy that distributes keys among several servers and respects the hash tag, `{…}`. Plans with
+    /// Required behind a proxy that distributes keys among several servers and respects the hash tag, `{…}`: it may
+    /// otherwise reject these plans, or count them on servers where later calls do not find the charges. Plans with
     /// several partitions are then not atomic, as in a [cluster](RedisStore#cluster), which does not need this setting.
-    ///
-    /// Without this setting, such a proxy may reject these plans, or count them on servers where later calls do not
-    /// find the charges. With it, [`Limiter::ready`](crate::Limiter::ready) accepts nodes of a cluster and proxies that
-    /// do not support `INFO` and `TIME`.
+    /// [`Limiter::ready`](crate::Limiter::ready) then accepts nodes of a cluster, and proxies without `INFO` and
+    /// `TIME`.
     #[must_use]
     pub fn one_slot_per_call(mut self, one_slot_per_call: bool) -> Self {
         self.one_slot_per_call = one_slot_per_call;
@@ -403,11 +391,8 @@ impl RedisStoreBuilder {
 
     /// Sets the prefix of all keys, up to 64 bytes without `{` and `}`. Default: `quota:`.
     ///
-    /// Stores with different prefixes share no quota. An ACL user needs access to keys with this prefix and to the
-    /// commands `EVAL`, `EVALSHA`, `TIME`, `GET`, `SET`, `SETRANGE`, `DEL`; for sliding window logs and concurrency
-    /// limits also `ZADD`, `ZCARD`, `ZCOUNT`, `ZRANGE`, `ZRANGEBYSCORE`, `ZRANK`, `ZREM`, `ZREMRANGEBYRANK`, `PEXPIRE`;
-    /// `UNLINK` for [`reset`](crate::Store::reset); `CLUSTER|SLOTS` and `ASKING` in a cluster, and `ROLE` with
-    /// sentinels. See [`docs::production`](crate::docs::production#settings-of-redis) for the `ACL SETUSER` command.
+    /// Stores with different prefixes share no quota. See [permissions](crate::docs::production#permissions) for the
+    /// ACL user.
     #[must_use]
     pub fn key_prefix(mut self, key_prefix: impl Into<String>) -> Self {
         self.key_prefix = key_prefix.into();
@@ -416,9 +401,8 @@ impl RedisStoreBuilder {
 
     /// Sets the lease time of slots, from 1 s to 24 h. Default: 30 s.
     ///
-    /// Instances renew their leases three times per lease time. The slots of an instance that has crashed, or cannot
-    /// reach Redis for this time, are released. After reconnecting, the instance acquires them again, even if this
-    /// exceeds the limit.
+    /// Instances renew their leases three times per lease time. If an instance crashes, or cannot reach Redis for this
+    /// time, its slots are released. After reconnecting, it acquires them again, even above the limit.
     #[must_use]
     pub fn lease_time(mut self, lease_time: Duration) -> Self {
         self.lease_time = lease_time;
@@ -428,10 +412,9 @@ impl RedisStoreBuilder {
     /// Sets the maximum random delay of the expiry of keys after their last window has ended, from 0 s to 1 h. Default:
     /// 1 min.
     ///
-    /// Windows of all callers end at the same time, and expiring a million keys at once blocks Redis for seconds. The
-    /// delay is at most the remaining lifetime of the key. Keys of token and leaky buckets, logs and slots have none.
-    ///
-    /// Use a longer delay for daily windows with several million callers, and a shorter one if memory is scarce.
+    /// Windows of all callers end at the same time, and expiring a million keys at once blocks Redis for seconds. Use a
+    /// longer delay for daily windows with several million callers. The delay is at most the remaining lifetime of the
+    /// key; keys of buckets, logs and slots have none.
     #[must_use]
     pub fn expiry_jitter(mut self, longest: Duration) -> Self {
         self.expiry_jitter = longest;
@@ -440,8 +423,8 @@ impl RedisStoreBuilder {
 
     /// Sets a clock that replaces the clock of the Redis server, for tests. Default: the server's clock.
     ///
-    /// Do not use this in production: instances whose clocks differ do not share limits correctly. Keys still expire by
-    /// the server's clock: if `clock` does not advance for longer than a window, its counts may be lost.
+    /// Not for production: instances whose clocks differ do not share limits correctly. Keys still expire by the
+    /// server's clock: if `clock` does not advance for longer than a window, its counts may be lost.
     ///
     /// ```
     /// use tower_quota::RedisStore;
@@ -548,7 +531,7 @@ impl RedisStoreBuilder {
         })
     }
 
-    /// Depends on the servers and the key prefix, but not on credentials.
+    /// Credentials may differ.
     fn identity(&self) -> u64 {
         let urls = self.urls.iter().chain(&self.primary_url);
         let infos = urls.filter_map(|url| connection_info(url).ok());

@@ -56,7 +56,7 @@ impl Keyspace {
         policies.filter_map(move |policy| self.policy(part, policy))
     }
 
-    /// `prefix{digest}`, or `prefix{label}`. The hash tag puts all keys of a partition into one cluster slot.
+    /// The hash tag puts all keys of a partition into one cluster slot.
     pub(super) fn partition(&self, part: PartPlan<'_>) -> Key {
         let mut key = Key::from_slice(self.0.as_bytes());
         key.push(b'{');
@@ -73,7 +73,7 @@ impl Keyspace {
         key
     }
 
-    /// Returns the key of a policy with a separate key, because its state is larger than a few numbers.
+    /// `None` unless the state is larger than a few numbers.
     fn policy(&self, part: PartPlan<'_>, policy: &Policy) -> Option<Key> {
         let kind = match policy.counter().form() {
             Form::Log => "log",

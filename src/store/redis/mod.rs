@@ -29,14 +29,14 @@ use crate::{
 /// A store that keeps quota in Redis, so that any number of instances share their limits.
 ///
 /// Each decision is one call of a Lua script, which reads, checks and charges all policies of a caller atomically, by
-/// the server's clock. Keys expire when their state no longer affects decisions. The store keeps at most 78 policies
-/// per caller and scope, and evicts the least recently charged.
+/// the server's clock. Keys expire when their state no longer affects decisions. The store keeps at most 78 states per
+/// caller and scope, one per policy, and further ones for its lockout and initial units. It evicts the least recently
+/// charged.
 ///
-/// Building a store succeeds while Redis is unavailable, and lost connections are replaced in the background. Calls
-/// have no timeout: the layer adds a deadline, a circuit breaker and a [`FailureMode`](crate::FailureMode). Clones
-/// share the connections.
-///
-/// See [`docs::production`](crate::docs::production#which-redis) for supported servers, memory, permissions and faults.
+/// Building a store succeeds while Redis is unavailable, and lost connections are replaced in the background. The store
+/// itself has no timeouts: the [limiter](crate::LimiterBuilder::deadline) adds a deadline, a circuit breaker and a
+/// [`FailureMode`](crate::FailureMode). Clones share the connections. See
+/// [`docs::production`](crate::docs::production#which-redis) for supported servers, memory and permissions.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, key};
@@ -66,23 +66,22 @@ use crate::{
 ///
 /// # Cluster
 ///
-/// A decision about one partition is one atomic call, because all its state is in one slot. A plan with several
-/// partitions, such as user and address, calls their slots one after another: if one of them rejects or fails, the
-/// earlier charges are refunded, but count until then. Put the policy that rejects most often first.
+/// Each partition is in one slot, so decisions about it are atomic. A plan with several partitions, such as user and
+/// address, calls their slots one after another: if one of them rejects or fails, the earlier charges are refunded, but
+/// count until then.
 ///
 /// Each node has its own circuit breaker, so a node that does not respond affects only the callers in its slots. See
-/// [Redis Cluster](crate::docs::outages#redis-cluster) for the exceptions, migrated slots and settings.
+/// [Redis Cluster](crate::docs::outages#redis-cluster) for exceptions and migrated slots.
 ///
 /// # Sentinel
 ///
-/// The store queries all sentinels for each new connection, and follows each failover that they announce. Redis
-/// replicates asynchronously, so a failover loses the latest charges. See [Sentinel and
-/// failovers](crate::docs::outages#sentinel-and-failovers).
+/// The store queries all sentinels for each new connection, and follows each failover that they announce. A failover
+/// [loses the latest charges](crate::docs::outages#sentinel-and-failovers), because replication is asynchronous.
 ///
 /// # Proxies
 ///
 /// A proxy that distributes keys among several servers needs
-/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call). See [Which Redis](crate::docs::production#which-redis)
+/// [`one_slot_per_call`](RedisStoreBuilder::one_slot_per_call). See [which Redis](crate::docs::production#which-redis)
 /// for the tested proxies.
 #[derive(Clone)]
 pub struct RedisStore(Arc<Engine>);
@@ -96,14 +95,12 @@ impl RedisStore {
     /// Sends a command on the connections of this store, and returns the reply.
     ///
     /// Use this to keep other data in the same Redis. In a cluster, all keys of the command must be in the slot of
-    /// `key`; elsewhere, `key` is ignored. Use a separate store for replies larger than a few kilobytes, because
-    /// decisions on the same connection wait for them.
+    /// `key`; elsewhere, `key` is ignored. Decisions on the same connection wait for the reply, so use a separate store
+    /// for replies larger than a few kilobytes. There is no deadline: wrap the future in a timeout.
     ///
     /// The command runs in a script, so the user needs the permission for `EVAL`, and scripts must be able to call the
     /// command: `EVAL` in full instead of `EVALSHA`, no `FCALL` or `CLIENT`, and nothing that blocks or changes the
     /// state of the connection. It can have up to 7,000 arguments. Integers above 2⁵³ lose precision.
-    ///
-    /// There is no deadline: wrap the future in a timeout.
     ///
     /// ```no_run
     /// use tower_quota::RedisStore;

@@ -1,9 +1,6 @@
-//! A client may send its next request as soon as the response has arrived, and the decision must then include the
-//! refunds. Settlements, and decisions about partitions with pending ones, therefore use one connection per server, on
-//! which calls are executed in order. A decision that finds unsent settlements sends them first, without waiting for
-//! acknowledgements.
-//!
-//! A call repeated because its connection ended, its slot moved, or the script was unknown loses its order.
+//! A decision must include the refunds of earlier requests of the client. Settlements, and decisions about partitions
+//! with pending ones, therefore use one connection per server, and a decision first sends unsent settlements. A
+//! repeated call loses its order.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -24,7 +21,6 @@ use crate::{decision::Plan, error::StoreError, partition::PartitionId, sync::mut
 
 pub(super) type Settled = Result<(), StoreError>;
 
-/// The reply contains the readings before the settlement.
 pub(super) type SettlementReply = Result<Reply, StoreError>;
 
 pub(super) struct UnsentSettlement {

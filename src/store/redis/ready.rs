@@ -1,5 +1,3 @@
-//! Checks the servers at startup with the commands and scripts of decisions on a separate partition.
-
 use std::{error::Error, time::Duration};
 
 use ::redis::{Cmd, Value, cmd, from_redis_value};
@@ -20,7 +18,7 @@ use crate::{
     sync::random,
 };
 
-/// Decisions use the connections in rotation, so connections beyond this number are not tested.
+/// Connections beyond this number are not tested, because decisions use them in rotation.
 const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
@@ -99,8 +97,7 @@ impl Engine {
         Ok(call.into_value())
     }
 
-    /// The error is the reason why `INFO` is not permitted. Redis before version 7 accepts only one section per call,
-    /// and some proxies close the connection.
+    /// Redis before version 7 accepts only one section per call, and some proxies close the connection.
     async fn facts(&self, key: &Key) -> Result<Result<ServerFacts, StoreError>, StoreError> {
         let (mut text, is_behind_proxy) = (String::new(), self.server.topology.is_behind_proxy());
         for section in ["server", "memory", "replication"] {
@@ -179,7 +176,7 @@ impl Engine {
         cause.map_or(Ok(()), |cause| Err(denial(&denied.join(", "), cause)))
     }
 
-    /// Each decision must include the charges of the previous ones, on all connections. Returns the shortest duration.
+    /// Each decision must include the charges of the previous ones, on all connections.
     async fn check_decisions(&self, plan: &Plan) -> Result<Duration, StoreError> {
         self.server.topology.opened(DECISIONS as usize).await;
         let mut fastest = Duration::MAX;
@@ -211,7 +208,6 @@ impl Engine {
     }
 }
 
-/// The store would renew the leases of their slots until the process exits.
 struct MadeDecisions<'a> {
     store: &'a Engine,
     decisions: Vec<Decision>,
@@ -261,7 +257,7 @@ fn bucket() -> QuotaPolicy {
     QuotaPolicy::per_day("token bucket", QUOTA)
 }
 
-/// One policy of each kind; the remaining units of the first show the number of decisions.
+/// The remaining units of the first show the number of decisions.
 fn policies() -> PolicySet {
     let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
     let policies = [

@@ -19,10 +19,10 @@ pub(super) struct Server {
     pub(super) leases: Leases,
     pub(super) order: Order,
     pub(super) renewing: watch::Sender<bool>,
-    /// Has a receiver for each pending settlement. The value counts the settlements lost since the last complete flush.
+    /// Has a receiver for each pending settlement. The value counts those lost since the last complete flush.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,
-    /// Decisions do not share calls until this time, in microseconds.
+    /// Decisions do not share calls until then, in microseconds.
     pub(super) paused_until: AtomicU64,
 }
 

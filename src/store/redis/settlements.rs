@@ -41,11 +41,10 @@ const BATCH: usize = 256;
 
 const RENEWED_TOGETHER: usize = 512;
 
-/// Requests do not wait for these calls, but renewals do.
+/// Renewals wait for these calls, requests do not.
 const DEADLINE: Duration = Duration::from_secs(5);
 
 impl Engine {
-    /// Takes effect before any later decision about the same partitions.
     pub(super) fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
         if let Some(lease) = settlement.released() {
             self.server.leases.release(lease);
@@ -111,7 +110,6 @@ impl Engine {
         }
     }
 
-    /// The partitions are on the server of `key`.
     pub(super) async fn send_before(&self, plan: &Plan, key: &Key) {
         for part in plan.parts() {
             let (unsent, releases) = self.server.order.unsent(part.partition());
@@ -126,7 +124,6 @@ impl Engine {
         }
     }
 
-    /// Does not wait: the job is dropped if the queue is full.
     pub(super) fn send(&self, job: Job) {
         let _ = self.server.settled(self.try_send(job));
     }
@@ -178,7 +175,6 @@ impl Server {
         Ok(())
     }
 
-    /// Only waits until the settlement is written.
     async fn write_next(self: &Arc<Self>, partition: PartitionId, key: &Key) {
         let is_written = Arc::new(AtomicBool::new(false));
         let sending = Arc::clone(self).send_next(partition, key.clone(), Arc::clone(&is_written));
@@ -224,7 +220,7 @@ impl Server {
         }
     }
 
-    /// Includes leases that the server has lost, but not those with a pending release.
+    /// Without those with a pending release.
     async fn renew(self: &Arc<Self>) {
         self.renewing.send_replace(true);
         let _over = Renewing(self);
@@ -276,8 +272,6 @@ fn unsettled(reason: &'static str) -> StoreError {
     StoreError::new(StoreErrorKind::Unavailable, reason)
 }
 
-/// Ends when the store is dropped and all jobs are done.
-///
 /// Jobs run concurrently, because one server may hang. Renewals delay them, so that no slot is released meanwhile.
 async fn work(server: Arc<Server>, mut jobs: mpsc::Receiver<Job>) {
     let period = server.lease_time / 3;

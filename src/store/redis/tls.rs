@@ -6,10 +6,10 @@ use super::RedisStoreBuilder;
 impl RedisStoreBuilder {
     /// Sets the TLS configuration for connections with `rediss:` URLs, including those to sentinels.
     ///
-    /// Use this for client certificates and custom roots. To rotate client certificates without a restart, let
-    /// `client_auth_cert_resolver` return the current certificate, and disable session resumption, because resumed
-    /// sessions keep the old one, as open connections do. URLs with `#insecure` ignore this configuration. Default: the
-    /// root certificates of the system, without a client certificate. Needs the feature `redis-rustls`.
+    /// Use this for client certificates and custom roots. To rotate client certificates, let
+    /// `client_auth_cert_resolver` return the current one, and disable session resumption, because resumed sessions
+    /// keep the old one. URLs with `#insecure` ignore this configuration. Default: the root certificates of the system,
+    /// without a client certificate. Needs the feature `redis-rustls`.
     ///
     /// ```
     /// use std::sync::Arc;

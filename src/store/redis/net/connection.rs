@@ -18,7 +18,6 @@ pub(crate) struct SharedConnection {
     health: Arc<Health>,
 }
 
-/// Possibly called more than once.
 pub(crate) type OnLoss = Box<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
@@ -37,7 +36,7 @@ impl Health {
     /// Packets may be lost without closing the connection.
     const MISSES: u32 = 3;
 
-    /// A call that waited this long counts like several short ones: some programs make only a few slow calls.
+    /// A slow call counts like several short ones: some programs make only a few.
     const SILENT_MICROS: u64 = 250_000;
 
     /// A new connection would lead to the same server, unless sentinels report the address.
@@ -100,7 +99,6 @@ impl From<Unanswered> for RedisError {
     }
 }
 
-/// Counts as missed if it is cancelled.
 struct PendingReply<'a> {
     health: &'a Health,
     answers: u32,
@@ -167,7 +165,6 @@ impl SharedConnection {
         &self.health.loading[script as usize]
     }
 
-    /// Lets a node execute calls about a slot that it is importing.
     pub(crate) fn asking(mut self) -> Self {
         self.is_asking = true;
         self
@@ -194,7 +191,6 @@ impl SharedConnection {
         Arc::downgrade(&self.health)
     }
 
-    /// Bytes were lost, and further replies may be mismatched, too.
     pub(crate) fn mismatched(&self) -> RedisError {
         self.health.broken();
         self.connection.end();

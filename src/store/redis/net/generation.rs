@@ -14,8 +14,7 @@ pub(crate) struct Named {
     pub(crate) epoch: u64,
 }
 
-/// After a failover, no connection to the old primary may be used, so the end of one connection ends its whole
-/// generation.
+/// After a failover, no connection to the old primary may be used: all connections end together.
 #[derive(Clone, Default)]
 pub(crate) struct Generations(Arc<State>);
 
@@ -49,8 +48,7 @@ impl Generations {
         self.0.switched.notified()
     }
 
-    /// After a failover also ends attempts to connect, which may lead to the old primary. Returns `true` if the
-    /// generation has ended.
+    /// Also ends attempts to connect, which may lead to the old primary.
     pub(super) fn end_before(&self, named: &Named, heard: Heard) -> bool {
         let state = &*self.0;
         let mut primary = state.primary.lock();
@@ -74,7 +72,6 @@ impl Generation {
         self.all.0.is_over(self.number)
     }
 
-    /// Does not end a newer generation.
     pub(crate) fn end(&self) {
         let mut primary = self.all.0.primary.lock();
         if !self.is_over() {
@@ -83,8 +80,8 @@ impl Generation {
         }
     }
 
-    /// Returns the generation of a connection to `named`, or `None` if the current connections lead to a primary at
-    /// least as new: an attempt that hung may succeed before the old primary is demoted.
+    /// `None` if the current primary is at least as new: an attempt that hung may succeed before the old primary is
+    /// demoted.
     pub(crate) fn admit(self, named: Named) -> Option<Self> {
         let number = self.all.0.admit(self.number, named)?;
         Some(Self { number, ..self })
@@ -180,7 +177,6 @@ mod tests {
         assert!(old.is_over());
     }
 
-    /// Reinstalled sentinels start again at epoch 0.
     #[test]
     fn a_generation_that_has_ended_says_nothing_about_the_next_primary() {
         let all = Generations::default();

@@ -13,7 +13,6 @@ pub(crate) struct Loading {
     is_known: AtomicBool,
 }
 
-/// Dropping it lets the next call proceed.
 pub(crate) struct LoadPermit<'a> {
     loading: &'a Loading,
     _held: MutexGuard<'a, ()>,
@@ -32,7 +31,7 @@ impl Loading {
         }
     }
 
-    /// `true` for the first ordered call: repeated after `NOSCRIPT`, it would lose its order.
+    /// Ordered calls are sent in full at first: repeated after `NOSCRIPT`, they would lose their order.
     pub(crate) fn is_to_be_sent(&self) -> bool {
         !self.is_known.swap(true, Ordering::Relaxed)
     }
@@ -41,8 +40,8 @@ impl Loading {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Returns `None` if another call has uploaded the script since the count was `seen`. `anyway` forces a permit,
-    /// because a proxy may distribute the calls of one connection among several servers.
+    /// `None` if another call has uploaded the script since the count was `seen`. `anyway` forces a permit, because a
+    /// proxy may distribute the calls of one connection among several servers.
     pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<LoadPermit<'_>> {
         let turn = self.turn.try_lock();
         let is_first = turn.is_ok() && self.count() == seen;

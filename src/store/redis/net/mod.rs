@@ -1,7 +1,5 @@
-//! The network layer of a store, from URLs to replies.
-//!
 //! An [`Opener`] opens connections, a [`Pool`] keeps some of them open to one endpoint, and the [`Topology`] selects
-//! the pool that has the key of a call.
+//! the pool for the key of a call.
 
 mod cluster;
 mod connection;

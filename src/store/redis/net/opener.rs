@@ -30,7 +30,7 @@ use crate::{
     error::{ConfigError, ConfigErrorKind},
 };
 
-/// The maximum number of queued writes. Further requests wait for capacity, within their deadline.
+/// Further requests wait for capacity, within their deadline.
 const WRITE_QUEUE: usize = 4096;
 
 type ByProgram<T> = Pin<Box<dyn Future<Output = Result<T, RedisError>> + Send>>;
@@ -42,7 +42,6 @@ pub(crate) type Prepare = Arc<dyn Fn(ConnectionInfo) -> ByProgram<ConnectionInfo
 /// Longer than any deadline: a stopped server whose buffers are full acknowledges nothing, but may resume in time.
 const UNACKNOWLEDGED: Duration = Plan::LONGEST_DEADLINE.saturating_add(Duration::from_secs(15));
 
-/// The time without a message after which the kernel checks that the peer of a subscription is still there.
 const SILENCE: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -71,7 +70,6 @@ impl OpenConnection {
             .map_err(without_user)
     }
 
-    /// `ASKING` only applies to the next command, and another call could be written in between.
     pub(crate) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
@@ -85,7 +83,6 @@ impl OpenConnection {
         Some(&self.watch.as_ref()?.wire)
     }
 
-    /// Pending calls fail immediately.
     pub(crate) fn end(&self) {
         if let Some(watch) = &self.watch {
             watch.wire.end();
@@ -109,7 +106,7 @@ impl Subscription {
 pub(crate) struct LibraryName {
     /// 0 means unknown.
     known: AtomicU8,
-    /// Connections that ended while they were opened. Until something is known, every other one omits the name.
+    /// Until something is known, every other connection omits the name.
     ended: AtomicU32,
 }
 
@@ -188,7 +185,7 @@ impl Opener {
             .map_err(without_user)
     }
 
-    /// Starts a second attempt after a quarter of the timeout, which a lost packet would otherwise use up.
+    /// A lost packet would otherwise use up the timeout.
     async fn first_of_two(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let mut first = pin!(self.watched(to.clone()));
         if let Ok(ended) = timeout(self.timeout / 4, &mut first).await {
@@ -248,7 +245,7 @@ impl Opener {
         Ok(opened)
     }
 
-    /// Uses a separate task, because a panic in the pool's task would leave the attempt pending forever.
+    /// In a separate task: a panic in the pool's task would leave the attempt pending forever.
     async fn by_program<T: Send + 'static>(
         &self,
         call: impl FnOnce() -> ByProgram<T> + Send + 'static,
@@ -263,8 +260,8 @@ impl Opener {
     }
 }
 
-/// The user name is as confidential as the password. Redis 7 and newer include it in errors; older servers write `this
-/// user`, and give no code if a script lacks a permission.
+/// The user name is as confidential as the password. Older servers than Redis 7 write `this user`, and give no code if
+/// a script lacks a permission.
 fn without_user(error: RedisError) -> RedisError {
     if let Some((_, denied)) = error
         .detail()

@@ -106,7 +106,6 @@ impl Pool {
         }
     }
 
-    /// Waits until this many connections, or all, are open, or an attempt has failed.
     pub(crate) async fn opened(&self, count: usize) {
         let (pool, failures) = (self.0.pool(), &self.0.manager.failures);
         let mut failed = pin!(failures.next.notified());
@@ -127,7 +126,7 @@ impl Pool {
         matches!(self.0.manager.endpoint, Endpoint::Primary(_))
     }
 
-    /// Sends a call. If the connection ended before any byte was written, sends the call on another one.
+    /// Repeats the call on another connection only if this one ended before any byte was written.
     pub(crate) async fn send(&self, mut connection: SharedConnection, call: &Call) -> Result<Reply, RedisError> {
         // All connections may have ended together, and the first new connection may end, too.
         let mut others = self.0.count + 1;
@@ -188,7 +187,7 @@ impl PoolState {
             .build_unchecked(self.manager.clone())
     }
 
-    /// bb8 would wait forever for the attempts of a runtime that has ended.
+    /// bb8 would wait forever for attempts of an ended runtime.
     pub(super) fn forget_attempts(&self) {
         let old = self.pool.lock().take();
         // Dropped outside the lock, because its connections call back when they end.
@@ -363,7 +362,7 @@ impl ManageConnection for Manager {
     }
 }
 
-/// If the attempt is dropped because its runtime ends, the pool would wait for it forever, and is discarded.
+/// If its runtime ends, the pool would wait for the attempt forever, and is discarded.
 struct Attempt<'a>(Option<&'a Weak<PoolState>>);
 
 impl Attempt<'_> {

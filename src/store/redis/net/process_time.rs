@@ -22,12 +22,11 @@ const STALLED_MICROS: u64 = 100_000;
 
 pub(crate) static PROCESS_TIME: ProcessTime = ProcessTime::new();
 
-/// A tick that takes longer than [`LONGEST_TICK`] counts as this.
+/// Each tick counts as at most [`LONGEST_TICK`].
 pub(crate) struct ProcessTime {
     micros: AtomicU64,
     ticked_at: AtomicU64,
     is_needed: AtomicBool,
-    /// The number of the task, or 0.
     task: AtomicU64,
     tasks: AtomicU64,
 }
@@ -43,12 +42,11 @@ impl ProcessTime {
         }
     }
 
-    /// Starts at 1.
     pub(crate) fn micros(&self) -> u64 {
         self.micros.load(Ordering::Relaxed)
     }
 
-    /// Measures the time for at least 100 ms. Needs a runtime.
+    /// For at least 100 ms. Needs a runtime.
     #[inline]
     pub(crate) fn keep(&'static self) {
         if !self.is_needed.load(Ordering::Relaxed) {

@@ -1,7 +1,5 @@
-//! Finds the primary through sentinels.
-//!
-//! The sentinel client of redis 1.8.1 is not used, because it queries roles on separate connections with other
-//! settings, and the sentinels one after another.
+//! Finds the primary. The sentinel client of redis 1.8.1 queries roles on separate connections with other settings, and
+//! the sentinels one after another.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -25,7 +23,6 @@ pub(crate) struct Sentinels {
 
 enum Step {
     Named(Result<Named, RedisError>),
-    /// The index of a candidate, whose role was checked.
     Connected(usize, Result<OpenConnection, RedisError>),
 }
 
@@ -59,11 +56,9 @@ impl Candidates {
 }
 
 impl Sentinels {
-    /// The part (one tenth) of the timeout for the remaining sentinels, once a connection is open.
+    /// Once a connection is open, the remaining sentinels have this part of the timeout.
     const OTHERS: u32 = 10;
 
-    /// Tries each reported address once. Neither a slow sentinel nor one that has missed a failover delays calls for
-    /// long.
     pub(crate) async fn connect(self: &Arc<Self>, opener: &Opener) -> Result<(OpenConnection, Named), RedisError> {
         let end = Instant::now() + opener.timeout;
         let mut steps = JoinSet::new();

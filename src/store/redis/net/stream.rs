@@ -66,7 +66,7 @@ pub(crate) async fn open(to: &ConnectionInfo, tls: &TlsSettings) -> Result<Optio
     })
 }
 
-/// Tries all addresses concurrently, so that an unresponsive one does not delay the others.
+/// Tries all addresses at once: one may not respond.
 async fn tcp(host: &str, port: u16, settings: &TcpSettings) -> Result<TcpStream, RedisError> {
     let mut connecting = JoinSet::new();
     for address in lookup_host((host, port)).await? {

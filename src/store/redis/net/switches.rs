@@ -48,7 +48,7 @@ impl PoolState {
     }
 }
 
-/// Ends when no sentinel permits the subscription. The next connection starts another task.
+/// Ends when no sentinel permits the subscription.
 async fn listen_to_all(state: Weak<PoolState>, sentinels: Arc<Sentinels>, opener: Opener) {
     let mut listening = JoinSet::new();
     for sentinel in 0..sentinels.sentinels.len() {

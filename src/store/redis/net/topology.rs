@@ -44,7 +44,6 @@ impl Topology {
         }
     }
 
-    /// See [`Pool::opened`]. The nodes of a cluster are tested on any connection.
     pub(crate) async fn opened(&self, count: usize) {
         if let Self::Single { pool, .. } = self {
             pool.opened(count).await;
@@ -80,7 +79,6 @@ impl Topology {
         }
     }
 
-    /// Waits until all received replies are read. Returns `None` without an open connection.
     pub(crate) async fn silence(&self) -> Option<Duration> {
         let wires = match self {
             Self::Single { pool, .. } => pool.wires(),
@@ -111,7 +109,6 @@ pub(crate) enum Route<'a> {
 }
 
 impl Route<'_> {
-    /// Retries once on another server if the reply proves that the call was not executed.
     pub(crate) async fn send(self, call: &Call) -> Result<Reply, StoreError> {
         match self {
             Self::Single(connection, pool) => match pool.send(connection, call).await {

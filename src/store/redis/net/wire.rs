@@ -27,7 +27,7 @@ type OnEnd = Box<dyn Fn() + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Wire {
     has_ended: AtomicBool,
-    /// The number of bytes that may have been written.
+    /// May include bytes that were not sent.
     written: AtomicU64,
     pub(super) unanswered: AtomicU32,
     /// The [time](PROCESS_TIME) of the last read.
@@ -41,17 +41,15 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// Nothing is written afterwards.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }
 
-    /// If two calls return the same number, nothing was written in between.
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
     }
 
-    /// `on_end` is called immediately if the connection has ended; possibly twice.
+    /// `on_end` is called at once if the connection has ended; possibly twice.
     pub(crate) fn when_it_ends(&self, on_end: OnEnd) {
         let _ = self.on_end.set(on_end);
         if self.has_ended()
@@ -95,7 +93,6 @@ impl Wire {
         self.written.fetch_add(bytes as u64, Ordering::Release);
     }
 
-    /// The time since the last read, or since the oldest unanswered call was written, whichever is shorter.
     fn silence(&self) -> Duration {
         let [heard, asked] = [&self.heard_at, &self.asked_at].map(|at| at.load(Ordering::Relaxed));
         Duration::from_micros(PROCESS_TIME.micros().saturating_sub(heard.max(asked)))
@@ -105,8 +102,8 @@ impl Wire {
 /// Tasks between a decision and the socket: the call, and the writer of its connection.
 const HANDS: usize = 2;
 
-/// Returns the longest silence of a connection with unanswered calls, or else the time since the last read. Excludes
-/// the time for which this process did not read or write.
+/// The longest silence of a connection with unanswered calls, or else the time since the last read, without the time
+/// for which this process did not read or write.
 pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
     PROCESS_TIME.keep_running();
     for _ in 0..HANDS {
@@ -135,7 +132,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// After this idle time, the next write first checks with the kernel that the peer has not closed the stream.
+    /// Connections idle for longer ask the kernel before a write whether the peer has closed them.
     const IDLE_MICROS: u64 = 1_000;
 
     pub(crate) fn new(stream: Box<dyn Stream>) -> (Self, Arc<Wire>) {

@@ -7,7 +7,7 @@ use crate::{
     policy::Policy,
 };
 
-/// The size of one charge, in bytes.
+/// In bytes.
 pub(super) const CHARGE: usize = 47;
 
 /// Values of the field `drain` instead of that of a bucket.
@@ -52,7 +52,6 @@ impl Numbers {
         }
     }
 
-    /// Lockouts follow their policy and repeat its limit.
     pub(super) fn of_lockout(policy: &Policy, lockout: &Lockout) -> Self {
         Self {
             short: short(1),
@@ -62,7 +61,6 @@ impl Numbers {
         }
     }
 
-    /// The first level precedes its policy.
     pub(super) fn of_newcomer(newcomer: &Newcomer) -> Self {
         Self {
             short: short(1),
@@ -135,8 +133,8 @@ pub(super) fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
     adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
 }
 
-/// Identifies a charge for a refund: the used weight after the charge, negative for a leaky bucket, or the sequence
-/// number of a log entry.
+/// Identifies a charge for a refund: the used weight afterwards (negative for a leaky bucket), or the number of a log
+/// entry.
 pub(super) fn mark(adjustment: &Adjustment<'_>) -> f64 {
     let mark = adjustment.receipt.mark as f64;
     match adjustment.policy.counter() {

@@ -21,7 +21,7 @@ pub(crate) struct Call {
     pub(super) keys: Keys,
     pub(super) body: Body,
     pub(crate) sent_on: Option<Arc<SentOn>>,
-    /// True if later calls on the same connection depend on this one, even if they call another script.
+    /// Later calls on the same connection depend on this one.
     pub(super) is_ordered: bool,
     pub(super) server_time: Option<ServerTime>,
 }
@@ -84,7 +84,6 @@ impl Call {
         reply.ok_or_else(|| Unanswered::Failed(connection.mismatched()))
     }
 
-    /// `None` unless the windows in the call did not include this time, so that the server did nothing.
     fn time_without_borders(&self, reply: &Reply) -> Option<Timestamp> {
         self.server_time.as_ref().and_then(|_| reply.only_time())
     }
@@ -113,7 +112,7 @@ impl Call {
         Err(Unanswered::Failed(unsteady_clock(time)))
     }
 
-    /// Sends the script in full if the server did not know its hash, and has therefore executed nothing.
+    /// Sends the script in full if the server did not know its hash.
     async fn run(
         &self,
         texts: &Texts,

@@ -40,7 +40,6 @@ impl Charges {
         self.are_usual &= others.all(|(number, key)| !keys[..number].contains(key));
     }
 
-    /// After its first level and before its lockout.
     fn push(&mut self, mut numbers: Numbers, policy: &Policy, charge: f64) {
         if let Some(place) = self.calendars.place(policy) {
             numbers.weight = place as f64;

@@ -61,8 +61,8 @@ impl Query {
         is_its_own.then(|| *self.reply.lock() = value)
     }
 
-    /// A plain command has done nothing if its keys are on two nodes, because their slot is being migrated. The server
-    /// knows only one of them when it begins the script, so that its error is not `TRYAGAIN`.
+    /// During a migration, keys may be on two nodes, where a plain command would do nothing. The server knows only one
+    /// of them when it begins the script, so its error is not `TRYAGAIN`.
     pub(super) fn error(&self, unanswered: Unanswered) -> Unanswered {
         let words = "attempted to access a non local key";
         match unanswered {
@@ -82,7 +82,6 @@ fn is_half(value: &Value, half: &[u8]) -> bool {
     matches!(value, Value::BulkString(bytes) if bytes == half)
 }
 
-/// The number is the last argument, which the script does not see.
 fn with_number(script: &[u8]) -> Vec<u8> {
     // Redis 7 reads flags of a script from its first line.
     let flags = match script.starts_with(b"#!") {

@@ -18,13 +18,12 @@ const MOMENT: usize = 2;
 /// Instead of the birth, if a newer release wrote the value.
 const NEWER: f64 = -1.0;
 
-/// From this number down, minus one minus the used weight of a bucket that was written with other numbers. Its level,
-/// weight and drain are at the end of the reply. A negative drain is kept after a rejection.
+/// From this number down, minus one minus the used weight of a bucket that was written with other numbers: its level,
+/// weight and drain end the reply. A negative drain is kept after a rejection.
 const CHANGED: f64 = -2.0;
 
 const OTHER_RATE: usize = 3;
 
-/// A reply begins with the first half of the call number and ends with the second.
 pub(super) const HALF: usize = 4;
 
 pub(super) struct ExpectedReply {
@@ -60,7 +59,7 @@ impl ExpectedReply {
     }
 }
 
-/// The time, and the previous usage of each policy. Empty for a command.
+/// The time, and the previous usage of each policy; empty for a command.
 #[derive(Default)]
 pub(crate) struct Reply(Vec<u8>);
 
@@ -76,7 +75,6 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     MOMENT + widths.sum::<usize>()
 }
 
-/// An invalid reply is an error, never a panic.
 pub(crate) fn decode(plan: Plan, lease: Option<LeaseId>, reply: &Reply) -> Result<Measurement, StoreError> {
     let width = width(&plan);
     reply.numbers(width)?.measure(plan, width, lease)
@@ -103,7 +101,6 @@ pub(crate) fn note_readings(settlement: PartSettlement<'_>, reply: &Reply) -> Re
 }
 
 impl Reply {
-    /// If the reply contains only the server's time, it is outside the boundaries of the call.
     pub(super) fn only_time(&self) -> Option<Timestamp> {
         match self.chunks().ok()? {
             [now] => Some(Timestamp::from_micros(exact_integer(now)?)),
@@ -169,7 +166,6 @@ impl Numbers<'_> {
         Ok(moment)
     }
 
-    /// If a newer release has written the value, the script has charged nothing.
     fn check_release(&self) -> Result<(), StoreError> {
         match self.rest {
             [_, birth, ..] if f64::from_le_bytes(*birth) == NEWER => Err(StoreError::new(
@@ -220,7 +216,7 @@ impl Numbers<'_> {
     }
 }
 
-/// The cause is the value of one partition, so the connection stays open and other partitions are not affected.
+/// One partition is the cause, so the connection stays open.
 fn unreadable() -> StoreError {
     StoreError::new(StoreErrorKind::Failed, "the script's reply cannot be parsed")
 }

@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Call {
-    /// Trailing arguments that are not needed are omitted: most calls have one key and one argument.
+    /// Omits trailing arguments: most calls need one.
     pub(crate) fn acquire(server: &Server, plan: &Plan, lease: Option<LeaseId>) -> Self {
         let lease_micros = lease.map_or(0, |_| server.lease_time.as_micros() as u64);
         let (now, parts) = (server.now(), plan.parts().len());
@@ -54,7 +54,6 @@ impl Call {
     /// Takes the server one or two milliseconds.
     pub(crate) const MOST_WORK: usize = 256;
 
-    /// The cost of a plan, relative to a bucket.
     pub(crate) fn work(plan: &Plan) -> usize {
         plan.policies().map(algorithms::work).sum()
     }
@@ -84,7 +83,7 @@ impl Call {
         Self::script(server, script, keys, SmallVec::from_iter(arguments), expected)
     }
 
-    /// Uses one call per refunded log, because a refund renumbers up to a thousand later entries.
+    /// One call per refunded log, because a refund renumbers up to a thousand later entries.
     pub(crate) fn settle(server: &Server, settlement: PartSettlement<'_>) -> impl Iterator<Item = Self> {
         let logs = settlement.adjustments().filter(gives_back_to_log).count();
         (0..logs.max(1)).map(move |log| Self::settle_one_log(server, settlement, log))

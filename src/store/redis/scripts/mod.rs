@@ -1,7 +1,6 @@
-//! The Lua source of an algorithm is next to its Rust file, in sections with headings of the form `--- name`: *charge*
-//! decides a charge, *carry* updates a level whose policy only exists in another instance, *left* computes the
-//! remaining units, and *borders* checks the calendar boundaries first. All deciding scripts contain all *carry*
-//! sections, so that each can update the levels of any policy. A lockout is carried like a bucket.
+//! The Lua of an algorithm is next to its Rust file, in sections headed `--- name`: *charge* decides a charge, *carry*
+//! updates a level whose policy only exists in another instance, *left* computes the remaining units, and *borders*
+//! checks calendar boundaries. All deciding scripts contain all *carry* sections. A lockout is carried like a bucket.
 
 mod text;
 
@@ -44,7 +43,7 @@ const USUAL_BUCKETS: u8 = 4;
 
 pub(crate) const EXPIRY_JITTER: u64 = 60_000;
 
-/// All deciding scripts return the same decisions, but have different costs for the server.
+/// All deciding scripts return the same decisions, at different costs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Script {
     Buckets,

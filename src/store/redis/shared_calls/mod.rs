@@ -1,10 +1,6 @@
-//! Calls shared by concurrent decisions. Three limits apply:
-//!
-//! - **The wait for further decisions.** A call waits only while many are in flight and it is not full, at most for
-//!   [`SHARING`](queue::SHARING), so that no decision waits for a second round trip to a distant server.
-//! - **The calls in flight.** Their maximum increases by one for each `SHARING` of the shortest round trip.
-//! - **The queue.** A decision that the measured rate would send too late is rejected, because all decisions would
-//!   eventually miss their deadlines.
+//! Calls shared by concurrent decisions, as described in `docs/tuning.md`. A call waits for at most
+//! [`SHARING`](queue::SHARING) for further decisions. A decision that the measured rate would send too late is
+//! rejected: otherwise, all decisions would eventually miss their deadlines.
 
 mod queue;
 
@@ -43,10 +39,9 @@ use crate::{
 /// Further calls would increase the overload.
 const QUEUE: usize = 65_536;
 
-/// If the state of one caller is the cause, separate calls fail only for this caller.
+/// If one caller's state is the cause, separate calls fail only for this caller.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(1);
 
-/// Under low load, decisions are called separately, because sharing needs another task and has no benefit.
 pub(super) struct SharedCalls {
     bounds: Bounds,
     under_way: Arc<AtomicUsize>,
@@ -93,7 +88,6 @@ impl SharedCalls {
         }
     }
 
-    /// Returns a plan that needs a separate call.
     pub(super) fn queue(&self, server: &Arc<Server>, plan: Plan) -> Result<oneshot::Receiver<Acquired>, Plan> {
         // Each call that acquires slots needs its own lease.
         let is_simple = plan.mode() == Mode::Whole && !plan.takes_slots() && Call::has_room_for(&plan);
@@ -107,7 +101,6 @@ impl SharedCalls {
         }
     }
 
-    /// Returns the plan if there is no runtime for the task.
     fn send(&self, server: &Arc<Server>, plan: Plan, answer: oneshot::Sender<Acquired>) -> Option<Plan> {
         let mut waiting = QueuedPlan {
             plan,
@@ -155,7 +148,6 @@ pub(super) fn shared_answer(answered: Result<Acquired, RecvError>) -> Acquired {
     answered.map_err(cancelled)?
 }
 
-/// Ends early if all decisions are cancelled.
 async fn call(server: Arc<Server>, waiting: Vec<QueuedPlan>) {
     let (plans, mut answers): (Vec<_>, Vec<_>) = waiting.into_iter().map(|it| (it.plan, it.answer)).unzip();
     let call = Call::acquire_each(&server, &plans);

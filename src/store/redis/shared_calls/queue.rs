@@ -35,7 +35,6 @@ const LATE_TIMER: Duration = Duration::from_millis(5);
 /// Long enough for all tasks to run a few times after a late timer.
 const BUSY_PROCESS: Duration = Duration::from_millis(250);
 
-/// The distance is the shortest round trip of the current and the previous window.
 const DISTANCE_WINDOW: Duration = Duration::from_secs(10);
 
 const IDLE: Duration = Duration::from_secs(1);
@@ -45,7 +44,7 @@ pub(super) type Acquired = Result<Measurement, StoreError>;
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
     pub(super) decisions: usize,
-    /// From this number of calls in flight, decisions wait for a shared call.
+    /// Decisions wait for a shared call while this number of calls is in flight.
     pub(super) calls: usize,
     most_calls: usize,
 }
@@ -73,7 +72,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// With fewer decisions, a short pause of the process or the server would look like a low rate.
+    /// With fewer decisions, a short pause would look like a low rate.
     const FEWEST: usize = 1_024;
 
     fn taken(&self, plans: &[QueuedPlan]) {
@@ -162,10 +161,8 @@ impl Calls {
         }));
     }
 
-    /// A call that is not full waits for further decisions.
-    ///
-    /// In an overloaded process, replies stay unread for longer than the response time of the server, so the number of
-    /// calls in flight does not reflect its load.
+    /// In an overloaded process, replies stay unread for longer than the server's response time, so the number of calls
+    /// in flight does not reflect its load.
     async fn turn(&mut self, is_full: bool) {
         while let Some(ended) = self.in_flight.try_join_next() {
             self.ended(ended);
@@ -225,7 +222,6 @@ fn next_call(waiting: &mut Vec<QueuedPlan>, capacity: usize) -> Vec<QueuedPlan> 
     std::mem::replace(waiting, rest)
 }
 
-/// Discards decisions that were cancelled after their deadlines.
 async fn fill(waiting: &mut Vec<QueuedPlan>, queue: &mut mpsc::Receiver<QueuedPlan>, most: usize) {
     loop {
         if waiting.len() < most && !queue.is_empty() {
@@ -387,7 +383,6 @@ mod tests {
         join_all(asked).await.into_iter().map(Result::unwrap).collect()
     }
 
-    /// About 1,700 decisions per second, with bursts.
     fn usual(milli: u64) -> usize {
         1 + usize::from(milli.is_multiple_of(2)) + if milli.is_multiple_of(100) { 20 } else { 0 }
     }

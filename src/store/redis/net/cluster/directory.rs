@@ -29,13 +29,11 @@ use crate::{
     telemetry,
 };
 
-/// Queried concurrently; the first map is used.
 const ASKED: usize = 3;
 
 pub(super) struct Directory {
     settings: Settings,
     map: ArcSwapOption<SlotMap>,
-    /// Lets requests fail immediately if no map can be loaded.
     first_map: Breaker,
     schedule: Mutex<Schedule>,
     is_looking: AtomicBool,
@@ -134,7 +132,6 @@ impl Directory {
         }
     }
 
-    /// Queries the map in the background, unless this was done recently.
     pub(super) fn refresh(self: &Arc<Self>) {
         let Ok(runtime) = Handle::try_current() else {
             return;
@@ -176,7 +173,6 @@ impl Directory {
         }
     }
 
-    /// Queries the seeds only if no node of the current map answers.
     async fn ask(self: &Arc<Self>) -> Result<Vec<Range>, StoreError> {
         let believed = self.map.load_full().map_or_else(Vec::new, |map| {
             let believed = map.nodes().iter().filter(|node| node.is_believed());
@@ -230,7 +226,7 @@ impl Directory {
     }
 }
 
-/// Marks a query as ended even if the runtime ends first.
+/// Ends a query even if its runtime ends first.
 struct Looking {
     directory: Arc<Directory>,
     is_over: bool,
@@ -256,7 +252,7 @@ impl Drop for Looking {
     }
 }
 
-/// The other queries continue: cancelled ones would count as calls without a reply.
+/// Cancelled queries would count as calls without a reply.
 async fn first(mut asked: JoinSet<Result<Vec<Range>, StoreError>>) -> Result<Vec<Range>, StoreError> {
     let mut last = no_answer();
     while let Some(answer) = asked.join_next().await {

@@ -36,7 +36,6 @@ impl SlotMap {
         self.nodes.iter().find(|node| node.address == *address)
     }
 
-    /// Returns `None` if the map is full.
     pub(super) fn add(&mut self, node: &Arc<Node>) -> Option<usize> {
         let known = self.nodes.iter().position(|other| Arc::ptr_eq(other, node));
         let place = known.unwrap_or(self.nodes.len());

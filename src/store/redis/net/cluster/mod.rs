@@ -1,8 +1,4 @@
-//! Redis Cluster: a call is sent to the node that owns its slot, and follows the slot when it moves.
-//!
-//! The cluster client of redis 1.8.1 is not used: a node that hangs stops requests to all others
-//! ([#2092](https://github.com/redis-rs/redis-rs/issues/2092)), cancelled requests stay in its queue, and requests to a
-//! lost node try other nodes and fail ([#2277](https://github.com/redis-rs/redis-rs/issues/2277)).
+//! `docs/decisions.md` explains why this is not the client of the `redis` crate.
 
 mod directory;
 mod map;
@@ -90,7 +86,6 @@ impl Cluster {
         node.connect(lane).await.inspect_err(|_| self.0.refresh())
     }
 
-    /// Repeats a call on another node if the reply proves that it was not executed.
     pub(super) async fn send(&self, mut connection: NodeConnection, call: &Call) -> Result<Reply, StoreError> {
         let (slot, mut redirections) = (slot(call.key()), Redirections::default());
         loop {

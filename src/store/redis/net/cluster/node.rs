@@ -90,7 +90,6 @@ impl NodeConnection {
     }
 }
 
-/// Cancelling it without a reply counts as a failure.
 pub(super) struct NodeAttempt {
     breaker: Breaker,
     admission: Option<Admission>,
@@ -134,7 +133,7 @@ impl Drop for NodeAttempt {
 #[derive(Debug)]
 pub(super) struct NodeTelemetry {
     address: String,
-    /// Set while the circuit is open. If the node leaves the cluster and is dropped, this decrements the gauge.
+    /// Set while the circuit is open. Dropped with the node.
     lost: Mutex<Option<LostNode>>,
 }
 

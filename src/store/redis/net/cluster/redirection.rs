@@ -12,7 +12,7 @@ pub(super) enum Redirection {
     Later,
 }
 
-/// Retries end after about 2 s, because a call may have no deadline, and nodes may redirect to each other.
+/// Bounded, because a call may have no deadline, and nodes may redirect to each other.
 #[derive(Default)]
 pub(super) struct Redirections {
     followed: u8,
@@ -20,15 +20,14 @@ pub(super) struct Redirections {
 }
 
 impl Redirections {
-    /// Several in a row are legitimate if a slot is moved again, or a migration ends in between.
+    /// More than one is legitimate if a slot is moved again, or a migration ends in between.
     const MOST_IN_A_ROW: u8 = 4;
     const MOST_WAITS: u8 = 32;
 
-    /// A key moves in less than a millisecond, a slot with many keys takes much longer.
+    /// A key moves in less than a millisecond.
     const FIRST_PAUSE: Duration = Duration::from_millis(3);
     const LONGEST_PAUSE: Duration = Duration::from_millis(96);
 
-    /// Returns `None` after too many redirections or waits.
     #[allow(
         clippy::disallowed_methods,
         reason = "while a slot moves, its keys are on two nodes, so only waiting helps"

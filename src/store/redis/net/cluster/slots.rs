@@ -25,7 +25,6 @@ fn crc16(bytes: &[u8]) -> u16 {
 
 pub(super) type Address = (String, u16);
 
-/// The slots of one primary, inclusive.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: u16,
@@ -81,7 +80,7 @@ pub(super) fn address(redirect: &str, asked: &str) -> Option<Address> {
 mod tests {
     use super::*;
 
-    /// The first value is the check value of the algorithm; the others are from the Redis Cluster specification.
+    /// From the Redis Cluster specification, after the check value of the algorithm.
     #[test]
     fn slots_are_those_of_the_specification() {
         assert_eq!(crc16(b"123456789"), 0x31c3);
