@@ -22,7 +22,6 @@
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
 //! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | all decisions, about requests and about work outside HTTP |
-//! | `tower_quota_decisions_total` | counter | `scope`, `tier`, `policy`, `outcome` | all decisions, about requests and about work outside HTTP |
 //! | `tower_quota_failed_total` | counter | `scope`, `mode` | requests that neither the store nor a fallback decided: `open` passed uncounted, `closed` were rejected |
 //! | `tower_quota_failed_while_closed_total` | counter | `scope`, `mode` | those that failed while the circuit was closed. On a Redis Cluster, also requests that probe a lost node, a few per second |
 //! | `tower_quota_undecided_total` | counter | `scope`, `reason` | requests for which the store returned no decision, before the fallback is called |
@@ -52,7 +51,6 @@
 //! | `tower_quota_unread_bodies_total` | counter | | request bodies dropped before their end after a rejection, because of a bound of [`LingeringClose`](crate::content::LingeringClose) |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store lost |
 //! | `tower_quota_connection_failures_total` | counter | | failed attempts to connect to Redis |
-//! - `outcome`: `allowed`, `rejected`, `unlimited`, `unattributed`, `failed_open`, `failed_closed`, `overloaded`,
 //! - `outcome`: as in [`Outcome`](crate::Outcome): `allowed`, `rejected`, `unlimited`, `unattributed`, `failed_open`,
 //!   `failed_closed`, `overloaded`, `blocked`, `abnormal`.
 //! - `policy`: the rejecting policy with the longest wait; empty for all other outcomes.

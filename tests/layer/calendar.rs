@@ -63,7 +63,7 @@ async fn the_end_of_a_month_does_not_invite_to_more_than_twice_the_rate() {
     assert_eq!(headers["ratelimit"], format!(r#""month";r=3000;t={t}"#));
 }
 
-/// J6
+/// J6, J32
 #[tokio::test]
 async fn older_dialects_tell_its_numbers_and_no_policy_where_a_policy_needs_a_length() {
     let draft06 = send(&layer(ResponseFields::draft06(), [month(2)])).await;

@@ -180,7 +180,7 @@ async fn on_every_node_a_thousand_at_once_never_pass_more_than_the_limit() {
     }
 }
 
-/// A cluster client must not send a call to an arbitrary node and wait for a redirection.
+/// L29, L36: a cluster client must not send a call to an arbitrary node and wait for a redirection.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_call_goes_to_the_node_that_has_its_keys() {
     let cluster = RedisCluster::start(3, 0);

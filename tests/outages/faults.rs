@@ -496,6 +496,7 @@ async fn impostor(reply: &'static [u8]) -> String {
     url
 }
 
+/// L9: including a server that returns errors.
 #[tokio::test]
 async fn whatever_else_listens_at_the_address_no_request_is_lost() {
     let replies: [&[u8]; 12] = [

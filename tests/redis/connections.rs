@@ -308,8 +308,8 @@ async fn decisions_use_the_open_connections_in_turn() {
     panic!("{} of {COUNT} connections are used", used());
 }
 
-/// L13, L22, L24: all windows of a caller are one value under one key, and a decision is one call of the script, with
-/// the script itself where the server does not know it. A request sends nothing else.
+/// L13, L22, L24, L35: all windows of a caller are one value under one key, and a decision is one call of the script,
+/// with the script itself where the server does not know it. A request sends nothing else.
 #[tokio::test]
 async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_else() {
     let server = RedisServer::start();

@@ -543,7 +543,7 @@ async fn the_keys_of_windows_that_end_together_expire_one_after_the_other() {
     assert!(lives(bucket, seconds(600)).await.0 <= 20);
 }
 
-/// One entry for each request, for any cost, and no entry that has stopped counting.
+/// L14: one entry for each request, for any cost, and no entry that has stopped counting.
 #[tokio::test]
 async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     let server = test_kit::RedisServer::start();
@@ -605,7 +605,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
     }
 }
 
-/// For any alternation of the plans that charge it.
+/// L14, L22: for any alternation of the plans that charge it.
 #[tokio::test]
 async fn a_key_holds_each_policy_once() {
     let server = test_kit::RedisServer::start();
@@ -614,8 +614,8 @@ async fn a_key_holds_each_policy_once() {
         .into_iter()
         .filter(|it| it.window().is_some())
         .collect();
-    // A header of a few bytes, and at most 26 bytes per policy.
-    let most = 8 + 26 * timed.len();
+    // A header of 11 bytes, and at most 26 bytes per policy.
+    let most = 11 + 26 * timed.len();
     for count in 1..timed.len() {
         for round in 0..12 {
             let (some, others) = timed.split_at(count);

@@ -140,6 +140,7 @@ fn other_keys_and_all_parameters_are_ignored() {
         "  limit=5 ,  remaining=4\t,reset=60 ",
     ] {
         assert_eq!(limit(value), plain, "{value}");
+        assert_eq!(limit(value).to_string(), "limit=5, remaining=4, reset=60");
     }
     // RFC 8941, section 3.2: the last one counts, also where another one had no number.
     assert_eq!(limit("limit=9, limit=\"x\", remaining=4, reset=60, limit=5"), plain);

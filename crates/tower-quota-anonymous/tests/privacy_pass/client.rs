@@ -647,8 +647,8 @@ async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
     assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2, 3, 4]));
 }
 
-/// M6, M39, M40, M41: a response without an answerable challenge is returned unchanged, and no request is sent to an
-/// issuer.
+/// M6, M8, M39, M40, M41: a response without an answerable challenge is returned unchanged, and no request is sent to
+/// an issuer.
 #[tokio::test]
 async fn challenges_that_do_not_pass_the_checks_are_not_answered() {
     let own = challenge_of("issuer.example", &["api.example"]);
@@ -720,12 +720,8 @@ async fn a_pinned_limit_stands_for_one_that_is_missing_and_keeps_others_out() {
 /// M21, M40
 #[tokio::test]
 async fn each_issuer_has_its_own_credential_and_a_pinned_key_is_the_only_one_believed() {
-    let (first, second, clock, seen) = (
-        Issuer::new(Profile::P256),
-        Issuer::new(Profile::P256),
-        manual(),
-        Seen::default(),
-    );
+    let [first, second, third] = [(); 3].map(|()| Issuer::new(Profile::P256));
+    let (clock, seen) = (manual(), Seen::default());
     let layer = TokenClientLayer::builder()
         .issuer(first.trusted("issuer.example"))
         .issuer(
@@ -733,6 +729,7 @@ async fn each_issuer_has_its_own_credential_and_a_pinned_key_is_the_only_one_bel
                 .trusted("second.example")
                 .pin_key(first.0.key.public_key().clone()),
         )
+        .issuer(third.trusted("third.example"))
         .clock(clock)
         .build()
         .unwrap();
@@ -747,13 +744,20 @@ async fn each_issuer_has_its_own_credential_and_a_pinned_key_is_the_only_one_bel
         }
     };
     let to_first = layer.layer(to_fake(&seen, answer("issuer.example", &first.0.key)));
-    assert_eq!(send(&to_first).await.unwrap(), 200);
-    assert_eq!(*seen.tokens()[0].key(), first.0.key.key_id());
-    assert_eq!((first.issued(), second.issued()), (1, 0));
+    let to_third = layer.layer(to_fake(&seen, answer("third.example", &third.0.key)));
+    for (number, (client, issuer)) in [(&to_first, &first), (&to_third, &third)]
+        .repeat(2)
+        .into_iter()
+        .enumerate()
+    {
+        assert_eq!(send(client).await.unwrap(), 200);
+        assert_eq!(*seen.tokens()[number].key(), issuer.0.key.key_id());
+    }
+    assert_eq!((first.issued(), third.issued()), (1, 1));
     // The second one lists its key, and the program knows another.
     let to_second = layer.layer(to_fake(&seen, answer("second.example", &second.0.key)));
     assert_eq!(send(&to_second).await.unwrap(), 401);
-    assert_eq!((first.issued(), second.issued()), (1, 0));
+    assert_eq!((second.issued(), seen.tokens().len()), (0, 4));
 }
 
 /// M40

@@ -63,6 +63,7 @@ async fn instances_change_within_two_seconds_and_read_a_document_once() {
     }
 }
 
+/// L12
 #[tokio::test(start_paused = true)]
 async fn requests_do_not_wait_for_a_source_that_hangs_and_the_rules_stay() {
     let (source, layer) = (Source::default(), layer());
