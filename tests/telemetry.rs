@@ -98,8 +98,8 @@ fn allowed_and_rejected_requests_are_not_logged() {
 fn an_outage_is_told_once_however_many_requests_it_meets() {
     let lines = lines_of(&layer(TestStore::failing(StoreErrorKind::Unreachable)), 10_000);
     let expected = [
-        "WARN tower_quota: quota store made no decision error=store unreachable: test suppressed=0",
-        "ERROR tower_quota: circuit opened: quota store not responding error=store unreachable: test",
+        "WARN tower_quota: quota store made no decision scope=log error=store unreachable: test suppressed=0",
+        "ERROR tower_quota: circuit opened: quota store not responding scope=log error=store unreachable: test",
     ];
     assert_eq!(lines, expected);
 }
@@ -109,7 +109,7 @@ fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
     let lines = lines_of(&layer(TestStore::failing(StoreErrorKind::Failed)), 10_000);
     assert_eq!(
         lines,
-        ["WARN tower_quota: quota store made no decision error=store failed: test suppressed=0"]
+        ["WARN tower_quota: quota store made no decision scope=log error=store failed: test suppressed=0"]
     );
 }
 
@@ -131,7 +131,7 @@ fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_m
     }
     lines.retain(|line| line.contains("closed"));
     let line = "WARN quota_decision{scope=log}: tower_quota: requests undecided while the circuit is closed \
-        error=store failed: test undecided=21 waited=20 seconds=10";
+        scope=log error=store failed: test undecided=21 waited=20 seconds=10";
     let next = line.replace("=20", "=19").replace("=21", "=20");
     assert_eq!(lines, [line, &next]);
 }
@@ -448,7 +448,7 @@ fn a_request_waits_for_its_store_in_a_span_of_its_own() {
     let lines = lines_in_span(&layer(Hanging));
     assert_eq!(lines[0], "INFO request:quota_decision{scope=log}: telemetry: asked");
     let undecided = "WARN request:quota_decision{scope=log}: tower_quota: quota store made no decision \
-                     error=store timed out: no decision within 50ms suppressed=0";
+                     scope=log error=store timed out: no decision within 50ms suppressed=0";
     assert_eq!(lines[1], undecided);
     assert!(lines[2].contains("quota.outcome=\"failed_open\""), "{}", lines[2]);
 }

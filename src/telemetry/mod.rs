@@ -64,6 +64,7 @@
 //! The guides of [tower-quota-fleet](https://docs.rs/tower-quota-fleet/latest/tower_quota_fleet/guide/#what-to-watch)
 //! and [tower-quota-anonymous](https://docs.rs/tower-quota-anonymous/latest/tower_quota_anonymous/guide/#what-to-watch)
 //! list theirs.
+//!
 //! # Alerts
 //!
 //! `ops/prometheus/alerts.yml` contains the alerts for Prometheus, and [`docs::alerts`](crate::docs::alerts) explains
@@ -80,9 +81,14 @@
 //! A warning about the configuration has the fields `mistake`, with the name of the misconfiguration, and `help`, with
 //! the address of its section in [`docs::mistakes`](crate::docs::mistakes).
 //!
-//! If requests stay undecided for 10 s or more while the circuit is closed, a `WARN` event reports the number of
-//! undecided requests (`undecided`), the time (`seconds`), and the number of requests that waited for the store in that
-//! time (`waited`). While the problem lasts, the event is repeated every 10 s.
+//! Events about a store have the field `scope`, or `node` in a Redis Cluster:
+//!
+//! | event | level | fields |
+//! |---|---|---|
+//! | quota store made no decision | `WARN` | `error`, `suppressed`; the [failure mode](crate::FailureMode) applies |
+//! | circuit opened | `ERROR` | `error` |
+//! | circuit closed | `WARN` | `unsent`: requests that were not sent to the store in the meantime |
+//! | requests undecided while the circuit is closed, for 10 s or more | `WARN` | `undecided` of the requests that `waited` for the store, in so many `seconds`, and the last `error` |
 //!
 //! [Explanations](crate::RateLimitLayer::explain) of requests contain the client's address, and are therefore `DEBUG`
 //! events of a separate target, `tower_quota::explain`. `RUST_LOG=debug,tower_quota::explain=off` excludes them.
@@ -206,8 +212,8 @@ pub(crate) fn node_lost(address: &str, error: &dyn std::fmt::Display) -> LostNod
 }
 
 #[cfg(feature = "redis")]
-pub(crate) fn node_back(address: &str, rejected: u64) {
-    event!(WARN, node = %address, rejected = %rejected, "circuit closed: cluster node responding again");
+pub(crate) fn node_back(address: &str, unsent: u64) {
+    event!(WARN, node = %address, unsent = %unsent, "circuit closed: cluster node responding again");
 }
 
 #[cold]

@@ -113,7 +113,13 @@ impl StoreTelemetry {
             _ => {}
         }
         self.undecided.record(now, |suppressed| {
-            event!(WARN, error = %error, suppressed = %suppressed, "quota store made no decision");
+            event!(
+                WARN,
+                scope = %self.scope,
+                error = %error,
+                suppressed = %suppressed,
+                "quota store made no decision"
+            );
         });
     }
 
@@ -143,6 +149,7 @@ impl StoreTelemetry {
         leak.record(now, waited, |undecided, seconds, waited| {
             event!(
                 WARN,
+                scope = %self.scope,
                 error = %error,
                 undecided = %undecided,
                 waited = %waited,
@@ -180,11 +187,11 @@ fn is_forbidden(error: &StoreError) -> bool {
 impl CircuitTelemetry for StoreTelemetry {
     fn opened(&self, error: &StoreError) {
         self.meters.circuit_opened(&self.scope);
-        event!(ERROR, error = %error, "circuit opened: quota store not responding");
+        event!(ERROR, scope = %self.scope, error = %error, "circuit opened: quota store not responding");
     }
 
-    fn closed(&self, undecided: u64) {
+    fn closed(&self, unsent: u64) {
         self.meters.circuit_closed(&self.scope);
-        event!(WARN, undecided = %undecided, "circuit closed: quota store responding again");
+        event!(WARN, scope = %self.scope, unsent = %unsent, "circuit closed: quota store responding again");
     }
 }
