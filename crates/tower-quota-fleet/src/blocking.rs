@@ -4,7 +4,7 @@ use tokio::task::spawn_blocking;
 
 use super::telemetry::with_subscriber;
 
-/// Runs work on documents on a thread for blocking work, because a document of 1 MiB takes tens of milliseconds.
+/// A document of 1 MiB takes tens of milliseconds.
 pub(super) async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match spawn_blocking(with_subscriber(work)).await {
         Ok(result) => result,

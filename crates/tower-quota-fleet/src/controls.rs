@@ -12,9 +12,9 @@ use super::{
 };
 use tower_quota::ConfigError;
 
-/// An order that switches the limits of a fleet on or off, as set by a [`Control`].
+/// An order of a [`Control`] that switches the limits of a fleet on or off.
 ///
-/// Instances end the order at [`until`](Self::until) by their own clocks, even if Redis is unreachable or has lost the order.
+/// Instances end it by their own clocks, even if Redis is unreachable or has lost it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct SwitchOrder {
     number: u64,
@@ -30,7 +30,7 @@ pub struct SwitchOrder {
 }
 
 impl SwitchOrder {
-    /// Creates an order without an end, an author or a reason. Among several orders, the largest `number` applies.
+    /// Creates an order without an end, an author or a reason. The order with the largest `number` applies.
     pub fn new(number: u64, off: bool) -> Self {
         Self {
             number,
@@ -42,16 +42,14 @@ impl SwitchOrder {
         }
     }
 
-    /// Sets the end of the order in seconds since the Unix epoch.
+    /// Sets the end in Unix seconds.
     #[must_use]
     pub fn with_end(mut self, until: u64) -> Self {
         self.until = Some(until);
         self
     }
 
-    /// Returns the number, which increases with each order.
-    ///
-    /// [`Control`]s use the server's time in milliseconds, so that numbers increase even on a server that has lost its
+    /// Returns the number: the server's time in milliseconds, or more, so that numbers increase even if Redis loses its
     /// data.
     pub fn number(&self) -> u64 {
         self.number
@@ -72,25 +70,24 @@ impl SwitchOrder {
         &self.reason
     }
 
-    /// Returns the time of the order in seconds since the Unix epoch.
+    /// Returns the time of the order in Unix seconds.
     pub fn time(&self) -> u64 {
         self.time
     }
 
-    /// Returns the end of the order in seconds since the Unix epoch, or `None` if it applies until another order replaces it.
+    /// Returns the end in Unix seconds, or `None` if the order applies until the next one.
     pub fn until(&self) -> Option<u64> {
         self.until
     }
 
-    /// Returns `true` if the order applies at `now`, in seconds since the Unix epoch.
+    /// Returns `true` if the order applies at `now`, in Unix seconds.
     pub fn applies_at(&self, now: u64) -> bool {
         self.until.is_none_or(|until| now < until)
     }
 
-    /// One year in milliseconds. This crate never creates numbers further ahead of the current time.
+    /// One year in milliseconds. This crate never creates numbers further ahead.
     pub(super) const FAR: u64 = 366 * 86_400_000;
 
-    /// In bytes.
     const MAX_LENGTH: usize = 4_096;
 
     pub(super) fn parse(bytes: &[u8]) -> Result<Self, String> {
@@ -122,7 +119,6 @@ pub struct Controls {
     pub(super) problem: Option<String>,
 }
 
-/// The number is 0 before the first change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ControlledAccess {
     pub(super) number: u64,
@@ -135,7 +131,7 @@ impl Controls {
         self.switch.as_ref()
     }
 
-    /// Returns the entries of the access list, some of which may have expired.
+    /// Returns the access list, including expired entries.
     pub fn access(&self) -> &[AccessEntry] {
         &self.access.entries
     }
@@ -145,7 +141,7 @@ impl Controls {
         self.problem.as_deref()
     }
 
-    /// Returns the number of the last change of the access list, or 0.
+    /// Returns the number of the access list's last change, or 0.
     pub fn access_number(&self) -> u64 {
         self.access.number
     }
@@ -162,7 +158,7 @@ pub(super) fn parse_access(head: RulesVersion, bytes: &[u8]) -> Result<Controlle
     Ok(ControlledAccess { number, entries })
 }
 
-/// Also checks expired entries, so that the validity of a list does not depend on the time.
+/// Also checks expired entries, so that validity does not depend on the time.
 fn check_entries(entries: &[AccessEntry]) -> Result<(), ConfigError> {
     access_rules(entries, 0).map(drop)
 }

@@ -1,6 +1,5 @@
 use std::time::{Duration, UNIX_EPOCH};
 
-/// An HTTP date, or seconds since the Unix epoch after the year 9999.
 pub(crate) fn date(seconds: u64) -> String {
     const YEAR_10_000: u64 = 253_402_300_800;
 

@@ -14,12 +14,9 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 
 /// The rules of all instances of a service, with their version and a rollout.
 ///
-/// In a file, a document also contains the kill switch and the access list. Other sources with controls, such as Redis,
-/// have their own ([`Control`](super::Control)), and a document that contains them is rejected there.
-///
-/// In Redis and in files, documents are JSON of at most [`MAX_LENGTH`](Self::MAX_LENGTH) bytes. `format`, `version` and
-/// `rules` (the serialized [`Rules`]) are required. Unknown fields are errors, because new fields come with a new
-/// format number.
+/// In a file, the document also contains the kill switch and the access list. Redis has these
+/// [separately](super::Control), and rejects a document with them. The [guide](crate::guide#the-document) lists the
+/// fields.
 ///
 /// ```
 /// use tower_quota::QuotaPolicy;
@@ -58,13 +55,13 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 pub struct RulesDocument(DocumentForm);
 
 impl RulesDocument {
-    /// The document format that this version of the crate writes, and the newest one that it reads.
+    /// The format that this release writes, and the newest that it reads.
     pub const FORMAT: u64 = 1;
 
-    /// The maximum length of a document in bytes: 1 MiB. Longer documents are neither read nor written.
+    /// The maximum length of a document in bytes: 1 MiB.
     pub const MAX_LENGTH: usize = 1 << 20;
 
-    /// The maximum length of an author's name in bytes.
+    /// The maximum length of an author in bytes.
     pub const MAX_AUTHOR: usize = 256;
 
     /// Creates a document with these rules for all callers.
@@ -79,12 +76,12 @@ impl RulesDocument {
         })
     }
 
-    /// Parses a document. The rules are validated separately, by [`check`](Self::check).
+    /// Parses a document. Use [`check`](Self::check) to validate the rules.
     ///
     /// # Errors
     ///
-    /// Returns an error with line, column and field if the document is too long, is not JSON, has a newer format, or
-    /// has a field that is missing, unknown, of the wrong type or out of range.
+    /// Returns an error with line, column and field if the document is longer than 1 MiB, is not JSON, has a newer
+    /// format, or has a field that is missing, unknown, of the wrong type or out of range.
     pub fn parse(bytes: &[u8]) -> Result<Self, FleetError> {
         check_length(bytes.len())?;
         // Parsed first, because everything else may differ in a newer format.
@@ -105,8 +102,8 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// Returns an error if the document would be too long, a field is out of range, or this format cannot express a
-    /// policy: fractions of a second, or extensions that are not strings, booleans or integers.
+    /// Returns an error if the document is longer than 1 MiB, a field is out of range, or a policy cannot be expressed:
+    /// fractions of a second, or extensions that are not strings, booleans or integers.
     pub fn to_json(&self) -> Result<String, FleetError> {
         self.check_ranges()?;
         let json = serde_json::to_string_pretty(&self.0)?;
@@ -114,13 +111,12 @@ impl RulesDocument {
         Ok(json)
     }
 
-    /// Validates the rules and the access list, as far as possible without a layer: not the names of tiers, keys and
-    /// units.
+    /// Validates the rules and the access list, except names of tiers, keys and units, which need a layer.
     ///
     /// # Errors
     ///
     /// Returns [`FleetErrorKind::Invalid`] with the message of [`build`](tower_quota::RateLimitLayerBuilder::build),
-    /// prefixed with `roll_out: ` for the rules of the rollout.
+    /// after `roll_out: ` for the rules of the rollout.
     pub fn check(&self) -> Result<(), FleetError> {
         self.rules().validate()?;
         if let Some(roll_out) = self.roll_out() {
@@ -140,12 +136,12 @@ impl RulesDocument {
         &self.0.author
     }
 
-    /// Returns the time at which the document was written, in seconds since the Unix epoch, or 0 if unknown.
+    /// Returns the time of writing in Unix seconds, or 0 if unknown.
     pub fn time(&self) -> u64 {
         self.0.time
     }
 
-    /// Returns the rules for all callers outside the rollout.
+    /// Returns the rules for callers outside the rollout.
     pub fn rules(&self) -> &Rules {
         &self.0.rules
     }
@@ -155,17 +151,18 @@ impl RulesDocument {
         self.0.roll_out.as_ref()
     }
 
-    /// Returns `true` if requests pass uncounted on all instances, except those that an access list blocks.
+    /// Returns `true` if the limits are off. For files only.
     pub fn is_switched_off(&self) -> bool {
         self.0.switched_off
     }
 
-    /// Returns the entries of the access list.
+    /// Returns the access list. For files only.
     pub fn access(&self) -> &[AccessEntry] {
         &self.0.access
     }
 
-    /// Returns `true` if clients with an unknown address are [blocked](AccessRules::block_unknown_addresses).
+    /// Returns `true` if clients with an [unknown address](AccessRules::block_unknown_addresses) are blocked. For files
+    /// only.
     pub fn blocks_unknown_addresses(&self) -> bool {
         self.0.block_unknown_addresses
     }
@@ -184,14 +181,14 @@ impl RulesDocument {
         self
     }
 
-    /// Sets the time at which the document was written, in seconds since the Unix epoch.
+    /// Sets the time of writing in Unix seconds.
     #[must_use]
     pub fn with_time(mut self, time: u64) -> Self {
         self.0.time = time;
         self
     }
 
-    /// Sets the rules for all callers outside the rollout.
+    /// Sets the rules for callers outside the rollout.
     #[must_use]
     pub fn with_rules(mut self, rules: Rules) -> Self {
         self.0.rules = rules;
@@ -205,36 +202,35 @@ impl RulesDocument {
         self
     }
 
-    /// Sets whether the limits of all instances are switched off. For files only.
+    /// Sets whether the limits are off, except blocks of the access list. For files only.
     #[must_use]
     pub fn switched_off(mut self, is_off: bool) -> Self {
         self.0.switched_off = is_off;
         self
     }
 
-    /// Replaces the entries of the access list. For files only.
+    /// Replaces the access list. For files only.
     #[must_use]
     pub fn with_access(mut self, access: impl IntoIterator<Item = AccessEntry>) -> Self {
         self.0.access = access.into_iter().collect();
         self
     }
 
-    /// Sets whether clients with an unknown address are blocked, as by
-    /// [`block_unknown_addresses`](AccessRules::block_unknown_addresses).
+    /// Sets whether clients with an [unknown address](AccessRules::block_unknown_addresses) are blocked. For files
+    /// only.
     #[must_use]
     pub fn blocking_unknown_addresses(mut self, block: bool) -> Self {
         self.0.block_unknown_addresses = block;
         self
     }
 
-    /// The entries that apply at `now`, in seconds since the Unix epoch.
     pub(super) fn access_rules(&self, now: u64) -> Result<AccessRules, ConfigError> {
         let mut rules = access_rules(self.access(), now)?;
         rules.block_unknown_addresses(self.blocks_unknown_addresses());
         Ok(rules)
     }
 
-    /// For a document whose source has its own kill switch and access list, so that there is one of each.
+    /// There is one switch and one list: those of the source.
     pub(super) fn check_without_controls(&self) -> Result<(), FleetError> {
         if !self.is_switched_off() && self.access().is_empty() && !self.blocks_unknown_addresses() {
             return Ok(());
@@ -261,7 +257,7 @@ impl RulesDocument {
     }
 }
 
-/// Returns the version number of a document that may be invalid, or 0 if the number cannot be read.
+/// Returns 0 if the number cannot be read.
 pub(super) fn version_in(bytes: &[u8]) -> u64 {
     let form = serde_json::from_slice::<VersionForm>(bytes);
     form.map_or(0, |form| form.version.min(RulesVersion::MAX_NUMBER))

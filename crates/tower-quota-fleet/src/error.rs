@@ -27,47 +27,42 @@ pub struct FleetError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FleetErrorKind {
-    /// The current version is a rollback. Use [`roll_back_to`](super::Publication::roll_back_to) with a version in the
-    /// message.
+    /// The current version is a rollback: [name](super::Publication::roll_back_to) a version in the message.
     AfterRollBack,
-    /// Another follower or source has [claimed](tower_quota::RulesHandle::claim) the rules of the limiter.
+    /// Another follower or source has [claimed](tower_quota::RulesHandle::claim) the rules.
     Claimed,
-    /// A setting of the store or a name is invalid, or a follower was started outside a Tokio runtime.
+    /// A setting or a name is invalid, or there is no Tokio runtime.
     Config,
-    /// Another publication came first. Review its changes, and propose again.
+    /// Another publication came first: propose again.
     Conflict,
-    /// The publication would reset the counts of a policy, and does not [allow
-    /// this](super::Publication::allow_count_reset).
+    /// Counts of a policy would reset, which was not [allowed](super::Publication::allow_count_reset).
     CountsReset,
-    /// The rules or the access list are invalid: a check of [`build`](tower_quota::RateLimitLayerBuilder::build) fails.
+    /// Rules, access list, contract or top-up are invalid.
     Invalid,
-    /// A document or version is not JSON, truncated, or has a field that is missing, unknown, of the wrong type or out
-    /// of range.
+    /// A text is too long, or JSON is malformed: a field is missing, unknown, of the wrong type or out of range.
     Malformed,
     /// The document does not match its version.
     Mismatched,
-    /// The document has a newer format than this version of the crate supports.
+    /// The document has a newer format than this release reads.
     NewerFormat,
-    /// There is no earlier version to roll back to. The message lists the versions of the history.
+    /// There is no such earlier version. The message lists the history.
     NoEarlierVersion,
-    /// The access list has no entry for this network or key.
+    /// The access list has no such entry.
     NotListed,
-    /// Nothing was published. Publish rules for all callers first.
+    /// Nothing is published: publish rules for all callers first.
     NothingPublished,
-    /// The document is longer than [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH).
+    /// The document or access list exceeds [1 MiB](super::RulesDocument::MAX_LENGTH).
     TooLong,
-    /// Redis or another source did not answer in time, or rejected the command.
-    ///
-    /// A change may have been applied, or may be applied later.
+    /// The source timed out or rejected the command. A change may still be applied.
     Unavailable,
-    /// The published document cannot be read: see [`Publication::force`](super::Publication::force).
+    /// The published document is unreadable: [force](super::Publication::force) another.
     Unreadable,
-    /// The access list cannot be read. [`Control::clear_access`](super::Control::clear_access) replaces it.
+    /// The access list is unreadable: [clear](super::Control::clear_access) it.
     UnreadableAccess,
 }
 
 impl FleetErrorKind {
-    /// Returns `true` if the document itself is invalid, so that reading it again does not help.
+    /// Returns `true` if reading the document again does not help.
     ///
     /// These kinds are `Invalid`, `Malformed`, `Mismatched`, `NewerFormat` and `TooLong`.
     pub const fn is_bad_document(self) -> bool {
@@ -88,7 +83,7 @@ impl FleetError {
         Self::new(kind, format!("rules document: {message}"))
     }
 
-    /// Creates the error of a [`RulesSource`](super::RulesSource) that could not be read. The follower retries.
+    /// Creates the error of a [`RulesSource`](super::RulesSource) that could not be read.
     pub fn unavailable(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         let error = error.into();
         let message = format!("rules source cannot be read: {error}");

@@ -16,11 +16,9 @@ use super::{
 
 /// A rule set in a file on each instance, such as a mounted ConfigMap.
 ///
-/// Use this if rules are part of a deployment. The file contains a [`RulesDocument`], with the kill switch and the
-/// access list, and is read about once per second. Different bytes are a different version.
-///
-/// To change the file, write a new one and rename it, so that no incomplete file is read and rejected. A missing file
-/// means that no rules are published. Anything but a regular file is an error.
+/// Use this if rules are part of a deployment. The file contains a [`RulesDocument`] and is read about once per second.
+/// To change it, rename a new file over it, because an incomplete one is rejected. Without a file, no rules are
+/// published. Anything but a regular file is an error.
 ///
 /// ```
 /// use tower_quota_fleet::FileRules;
@@ -32,12 +30,12 @@ use super::{
 pub struct FileRules {
     path: Arc<Path>,
     name: Arc<str>,
-    /// Held while the file is read, so that a file system that hangs blocks one thread, not one per poll.
+    /// A file system that hangs blocks one thread, not one per poll.
     reading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl FileRules {
-    /// Creates a source for the file at `path`. The file is not read yet.
+    /// Creates a source for the file at `path`, without reading it.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         Self {
@@ -65,7 +63,6 @@ impl FileRules {
     }
 }
 
-/// Returns the first `length` bytes, or `None` if the file does not exist.
 fn read_up_to(path: &Path, length: usize) -> io::Result<Option<Vec<u8>>> {
     let opened = fs::metadata(path).and_then(|metadata| match metadata.is_file() {
         true => File::open(path),

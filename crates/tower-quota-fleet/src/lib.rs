@@ -1,8 +1,7 @@
-//! Versioned rate limit rules that all instances of a service share, stored in Redis, in a file, or elsewhere.
+//! Versioned rate limit rules that all instances of a service share, in Redis, a file, or elsewhere.
 //!
-//! A [`RulesDocument`] contains the [`Rules`](tower_quota::Rules) for all instances, and a rollout of new rules to a
-//! percentage of callers. A [`RulesVersion`] identifies it by number and digest. A [`RulesFollower`] applies the document of a [`RulesSource`] to a layer or a [`Limiter`](tower_quota::Limiter), and a
-//! [`RulesPublisher`] changes the document in Redis.
+//! A [`RulesFollower`] applies the [`RulesDocument`] of a [`RulesSource`] to a layer or a
+//! [`Limiter`](tower_quota::Limiter). A [`RulesPublisher`] changes the document in Redis.
 //!
 //! ```no_run
 //! use tower_quota::{Limiter, QuotaPolicy, RedisStore};
@@ -25,8 +24,7 @@
 //! A kill switch and an access list also apply to all instances. In Redis, a [`Control`] changes them, even if no rules
 //! are published; in a file, they are part of the document. [`Contracts`] stores individual quotas of callers.
 //!
-//! If the rules are part of the program, or there is a single process, use [`RulesHandle`](tower_quota::RulesHandle)
-//! instead.
+//! In a single process, use [`RulesHandle`](tower_quota::RulesHandle) instead.
 //!
 //! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
 #![cfg_attr(docsrs, feature(doc_cfg))]

@@ -6,7 +6,7 @@ use super::sync::random_number;
 
 const POLL: Duration = Duration::from_secs(1);
 
-/// Bounds the polls of a custom source that always reports a change.
+/// Bounds the polls of a source that always reports a change.
 const SHORTEST: Duration = Duration::from_millis(50);
 
 pub(super) async fn after_poll(change: impl Future<Output = ()>) {
@@ -15,7 +15,7 @@ pub(super) async fn after_poll(change: impl Future<Output = ()>) {
     sleep_until(earliest).await;
 }
 
-/// Waits for 0.75 s to 1.25 s.
+/// 0.75 s to 1.25 s.
 #[allow(clippy::disallowed_methods, reason = "pauses between polls delay no request")]
 pub(super) async fn between_polls() {
     sleep(jittered(random_number() as u32)).await;

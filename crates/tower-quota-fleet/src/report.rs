@@ -2,7 +2,7 @@ use serde::{Deserialize, Serialize};
 
 use super::version::RulesVersion;
 
-/// An instance's report of the rule set version that it runs.
+/// An instance's report of what it enforces.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct InstanceReport {
     pub(super) instance: String,
@@ -14,7 +14,7 @@ pub struct InstanceReport {
     pub(super) overridden: bool,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) off: bool,
-    /// `None` in reports of older builds, which do not read the kill switch.
+    /// `None` if they could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) controls: Option<ReportedControls>,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -23,7 +23,6 @@ pub struct InstanceReport {
     pub(super) lost: bool,
 }
 
-/// A number is 0 if there is no order or no list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub(super) struct ReportedControls {
     pub(super) switch: u64,
@@ -36,7 +35,7 @@ impl InstanceReport {
         &self.instance
     }
 
-    /// Returns the version that the instance runs, or `None` for the rules of its program.
+    /// Returns the version that the instance runs, or `None` for its program's rules.
     pub fn version(&self) -> Option<RulesVersion> {
         self.version
     }
@@ -46,20 +45,20 @@ impl InstanceReport {
         self.rejects
     }
 
-    /// Returns `true` if the instance overrides the rules or the switch of the fleet.
+    /// Returns `true` if the instance overrides the fleet's rules or switch.
     pub fn is_overridden(&self) -> bool {
         self.overridden
     }
 
-    /// Returns `true` if the fleet's switch or the instance itself disables the limits.
+    /// Returns `true` if the fleet or the instance disables the limits.
     pub fn is_off(&self) -> bool {
         self.off
     }
 
-    /// Returns the numbers of the last [`SwitchOrder`](super::SwitchOrder) and the last access list that the instance
-    /// obeys.
+    /// Returns the numbers of the last [`SwitchOrder`](super::SwitchOrder) and access list that the instance obeys, or
+    /// 0 each.
     ///
-    /// A number is 0 if there is none. `None` if a read failed, or the build is too old to read them.
+    /// `None` if a read failed.
     pub fn controls(&self) -> Option<(u64, u64)> {
         self.controls.map(|controls| (controls.switch, controls.access))
     }
@@ -69,7 +68,7 @@ impl InstanceReport {
         self.newest
     }
 
-    /// Returns `true` if the source lost rules, a switch order or an access list that the instance had read.
+    /// Returns `true` if the source [lost](super::Lost) something that the instance had read.
     pub fn has_lost(&self) -> bool {
         self.lost
     }

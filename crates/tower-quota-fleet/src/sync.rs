@@ -3,12 +3,12 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Ignores poisoning: a panic under the lock leaves every value valid.
+/// A panic under the lock leaves every value valid.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Each `RandomState` has different keys. The number need not be secret.
+/// Need not be secret. Each `RandomState` has different keys.
 pub(super) fn random_number() -> u64 {
     RandomState::new().hash_one(0_u8)
 }

@@ -5,7 +5,7 @@ use tower_quota::PartitionId;
 
 /// The version of a [`RulesDocument`](super::RulesDocument): its number and a digest of its bytes.
 ///
-/// After a failover has lost a publication, its number is used again, and the digest distinguishes the documents.
+/// The digest distinguishes documents if a number is used again after a failover.
 ///
 /// ```
 /// use tower_quota_fleet::RulesVersion;
@@ -23,10 +23,10 @@ pub struct RulesVersion {
 }
 
 impl RulesVersion {
-    /// The largest version number, 2⁵³ − 1, which every JSON parser represents exactly.
+    /// The largest number, 2⁵³ − 1, which every JSON parser represents exactly.
     pub const MAX_NUMBER: u64 = (1 << 53) - 1;
 
-    /// Computes the version of a document from its number and bytes. The digest is the first half of the BLAKE3 hash.
+    /// Computes a version. The digest is the first half of the BLAKE3 hash.
     pub fn of(number: u64, document: &[u8]) -> Self {
         let hash = blake3::hash(document);
         Self {
@@ -35,7 +35,7 @@ impl RulesVersion {
         }
     }
 
-    /// Returns the number, or 0 if it could not be read from the document.
+    /// Returns the number, or 0 if it could not be read.
     pub const fn number(self) -> u64 {
         self.number
     }
@@ -81,7 +81,7 @@ impl FromStr for RulesVersion {
 mod tests {
     use super::*;
 
-    /// The expected digest was computed by another implementation of BLAKE3.
+    /// Computed by another implementation of BLAKE3.
     #[test]
     fn a_version_is_written_the_same_in_every_process() {
         let version = RulesVersion::of(7, b"");

@@ -7,7 +7,7 @@ use crate::{
 };
 use tower_quota::{CallerQuotas, clock::Timestamp};
 
-/// The individual quotas of a caller, stored in [`Contracts`](crate::Contracts) with author and reason.
+/// The individual quotas of a caller, stored in [`Contracts`](crate::Contracts).
 ///
 /// ```
 /// use tower_quota::CallerQuotas;
@@ -25,13 +25,12 @@ pub struct Contract {
     reason: String,
     #[serde(default)]
     time: u64,
-    /// Stored in separate fields in Redis.
     #[serde(skip)]
     pub(super) top_ups: Vec<TopUp>,
 }
 
 impl Contract {
-    /// Creates a contract with these quotas. Set its end in the quotas: see [`CallerQuotas::until`].
+    /// Creates a contract with these quotas, which can have an [end](CallerQuotas::until).
     pub fn new(quotas: CallerQuotas) -> Self {
         Self {
             quotas,
@@ -68,8 +67,7 @@ impl Contract {
         &self.reason
     }
 
-    /// Returns the time at which the contract was set, in seconds since the Unix epoch, or 0 if the caller has only
-    /// top-ups.
+    /// Returns the time of writing in Unix seconds, or 0 if the caller has only top-ups.
     pub fn time(&self) -> u64 {
         self.time
     }
@@ -119,8 +117,7 @@ pub struct TopUp {
 }
 
 impl TopUp {
-    /// Creates a top-up that adds `units` to the quota of `policy` in each window, until `until` in seconds since the
-    /// Unix epoch.
+    /// Creates a top-up: `units` more in each window of `policy`, until `until` in Unix seconds.
     pub fn new(id: impl Into<String>, policy: impl Into<String>, units: u64, until: u64) -> Self {
         Self {
             id: id.into(),
@@ -154,7 +151,7 @@ impl TopUp {
         self.units
     }
 
-    /// Returns the end in seconds since the Unix epoch.
+    /// Returns the end in Unix seconds.
     pub fn until(&self) -> u64 {
         self.until
     }

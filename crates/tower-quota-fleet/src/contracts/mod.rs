@@ -1,4 +1,4 @@
-//! Contracts in Redis: a hash per caller, and a stream with the digests of changed callers.
+//! A hash per caller, and a stream with the digests of changed callers.
 
 mod contract;
 
@@ -23,7 +23,7 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// The timeout and the attempts of a write.
+/// Timeout and attempts.
 const WRITE_ONCE: (Duration, u32) = (Duration::from_secs(5), 1);
 
 /// Short, because requests wait for an entry, but can proceed without one.
@@ -32,15 +32,14 @@ const READ: (Duration, u32) = (Duration::from_millis(300), 1);
 /// On all connections, so that changes do not wait for several polls.
 const READ_AGAIN: (Duration, u32) = (READ.0, CONNECTIONS + 1);
 
-/// Approximate length of the stream: the last 100 seconds at 1,000 changes per second.
+/// Covers the last 100 seconds at 1,000 changes per second.
 const CHANGES: usize = 100_000;
 
-/// Changes per read, which arrive within the timeout on slow networks, too.
+/// Arrives within the timeout on slow networks, too.
 const PAGE: usize = 1_000;
 
 const CONNECTIONS: u32 = 2;
 
-/// The maximum per caller.
 const TOP_UPS: usize = 100;
 
 const CONTRACT: &str = "contract";
@@ -49,11 +48,9 @@ const TOP_UP: &str = "top-up:";
 /// A table of contracts in Redis: individual quotas for callers.
 ///
 /// All instances apply a change within two seconds, and tables can have millions of entries. A
-/// [`TierLayer`](tower_quota::tier::TierLayer) reads an entry on a caller's first request and caches it;
-/// [`follow`](Self::follow) invalidates it when it changes. Quotas apply to policies that [allow
-/// them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds.
-///
-/// A table has its own connections, which clones share.
+/// [`TierLayer`](tower_quota::tier::TierLayer) caches an entry until [`follow`](Self::follow) invalidates it. Quotas
+/// apply to policies that [allow them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds. Clones share
+/// the table's own connections.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -110,10 +107,10 @@ const TOP_UP: &str = "top-up:";
 ///
 /// # When Redis is unavailable
 ///
-/// With [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas
-/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), then gets the quotas of its tier; a caller that is
-/// not cached gets those after at most 300 ms. While instances know different quotas of a caller, it gets at most the
-/// largest.
+/// Reads fail after 300 ms, and writes after 5 s. With
+/// [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller then keeps its last known quotas
+/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), and gets those of its tier afterwards or if it is
+/// not cached. While instances know different quotas of a caller, it gets at most the largest.
 #[derive(Clone)]
 pub struct Contracts {
     table: Arc<Table>,
@@ -122,20 +119,17 @@ pub struct Contracts {
 
 struct Table {
     store: RedisStore,
-    /// The prefix of all keys.
     prefix: String,
     scope: Scope,
     log: ContractsTelemetry,
 }
 
 impl Contracts {
-    /// Creates a table with this name on the servers of a store.
-    ///
-    /// Uses the store settings listed at [`RedisRules::new`](crate::RedisRules::new).
+    /// Creates a table with this name, with the store settings of [`RedisRules::new`](crate::RedisRules::new).
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Config`] if a setting of the store or the name is invalid.
+    /// Returns [`FleetErrorKind::Config`] if a setting or the name is invalid.
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(CONNECTIONS).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
@@ -161,11 +155,7 @@ impl Contracts {
         self
     }
 
-    /// Returns the individual quotas of a caller, or `None`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer within 300 ms, or the entry cannot be read.
+    /// Returns the individual quotas of a caller, or `None`. Fails like [`get`](Self::get).
     pub async fn quotas<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<CallerQuotas>, FleetError> {
         let contract = self.get(caller).await?;
         Ok(contract.map(Contract::topped_up))
@@ -175,8 +165,8 @@ impl Contracts {
     ///
     /// # Errors
     ///
-    /// Returns an error if Redis does not answer within 300 ms, or [`FleetErrorKind::Malformed`] if another program has
-    /// written the entry: [`remove`](Self::remove) it and set it again.
+    /// Returns [`FleetErrorKind::Unavailable`], or [`FleetErrorKind::Malformed`] for an entry of another program:
+    /// [`remove`](Self::remove) it.
     pub async fn get<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<Option<Contract>, FleetError> {
         let key = self.key(self.digest(caller));
         let mut read = cmd("HGETALL");
@@ -201,27 +191,25 @@ impl Contracts {
         Ok(Some(contract))
     }
 
-    /// Sets the contract of a caller, and replaces an earlier one. Existing top-ups stay.
+    /// Replaces the contract of a caller. Top-ups stay.
     ///
     /// # Errors
     ///
     /// Returns [`FleetErrorKind::Malformed`] if a text is too long, and [`FleetErrorKind::Invalid`] if the quotas
-    /// contain [top-ups](CallerQuotas::top_up) or end after the year 9999.
-    ///
-    /// If Redis does not answer, the contract may have been written without invalidating caches. Set it again.
+    /// contain [top-ups](CallerQuotas::top_up) or end after the year 9999. After [`FleetErrorKind::Unavailable`], the
+    /// contract may be written, but still cached: set it again.
     pub async fn set<K: ToPartitionKey + ?Sized>(&self, caller: &K, contract: &Contract) -> Result<(), FleetError> {
         let contract = contract.signed(&self.author, now())?;
         self.write(caller, CONTRACT, &contract, false).await.map(drop)
     }
 
-    /// Grants a top-up once. Returns `false` if a top-up with this ID was granted before and has not expired.
+    /// Grants a top-up. Returns `false` if a top-up with this ID was granted before and has not expired.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no ID or no units, has expired or expires after the year
-    /// 9999, or if the caller has 100 top-ups, and [`FleetErrorKind::Malformed`] if a text is too long.
-    ///
-    /// If Redis does not answer, the top-up may have been granted: repeat the call with the same ID.
+    /// Returns [`FleetErrorKind::Invalid`] if the top-up has no ID or no units, has expired or ends after the year
+    /// 9999, or if the caller has 100, and [`FleetErrorKind::Malformed`] if a text is too long. After
+    /// [`FleetErrorKind::Unavailable`], it may have been granted: repeat the call with the same ID.
     pub async fn top_up<K: ToPartitionKey + ?Sized>(&self, caller: &K, top_up: &TopUp) -> Result<bool, FleetError> {
         let top_up = top_up.signed(&self.author, now())?;
         let field = format!("{TOP_UP}{}", top_up.id);
@@ -229,10 +217,6 @@ impl Contracts {
     }
 
     /// Removes the contract and top-ups of a caller. Returns `false` if there were none.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer.
     pub async fn remove<K: ToPartitionKey + ?Sized>(&self, caller: &K) -> Result<bool, FleetError> {
         let digest = self.digest(caller);
         let key = self.key(digest);
@@ -241,8 +225,9 @@ impl Contracts {
         Ok(removed > 0)
     }
 
-    /// Invalidates the entries of changed callers in a tier cache, about once per second, forever: spawn one task per
-    /// cache. Clears the whole cache if changes may have been missed.
+    /// Invalidates changed callers in a tier cache about once per second, forever: spawn one task per cache.
+    ///
+    /// Clears the whole cache if changes may have been missed.
     pub async fn follow(&self, cache: &TierCache) {
         let mut position = None;
         loop {
@@ -357,7 +342,6 @@ impl Contracts {
     }
 }
 
-/// IDs and fields of stream entries.
 type Changes = Vec<(String, HashMap<Vec<u8>, Vec<u8>>)>;
 
 fn parse<T: FromRedisValue>(reply: Value) -> Result<T, FleetError> {

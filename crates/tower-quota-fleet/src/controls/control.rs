@@ -4,7 +4,7 @@ use super::{ControlledAccess, Controls, SwitchOrder, check_entries};
 use crate::{AccessEntry, FleetError, FleetErrorKind, date::date, document::is_same_network};
 use tower_quota::Access;
 
-/// A change of a fleet's kill switch or access list, for [`RulesPublisher::control`](crate::RulesPublisher::control).
+/// A change of a fleet's kill switch or access list.
 ///
 /// ```
 /// use std::time::Duration;
@@ -38,10 +38,10 @@ pub(crate) enum ControlKind {
 }
 
 impl Control {
-    /// The default duration of [`switch_off`](Self::switch_off): one hour.
+    /// How long [`switch_off`](Self::switch_off) lasts by default: one hour.
     pub const DEFAULT_OFF: Duration = Duration::from_secs(3_600);
 
-    /// The longest duration for switching limits off without a [warning](Self::warning): 24 hours.
+    /// The longest time off without a [warning](Self::warning): 24 hours.
     pub const LONG_OFF: Duration = Duration::from_secs(24 * 3_600);
 
     fn new(edit: ControlEdit, lasts: Option<Duration>) -> Self {
@@ -49,10 +49,9 @@ impl Control {
         Self { edit, lasts, reason }
     }
 
-    /// Disables the limits of all instances for an hour: requests pass uncounted, except those that an access list
-    /// blocks.
+    /// Disables the limits of all instances for an hour, or as [`expires_in`](Self::expires_in) sets.
     ///
-    /// Use [`expires_in`](Self::expires_in) to change the duration.
+    /// Requests pass uncounted, except those that an access list blocks.
     pub fn switch_off() -> Self {
         Self::new(ControlEdit::Switch { off: true }, Some(Self::DEFAULT_OFF))
     }
@@ -62,29 +61,29 @@ impl Control {
         Self::new(ControlEdit::Switch { off: false }, None)
     }
 
-    /// Blocks a network or an address on all instances: see
-    /// [`AccessRules::set_network`](tower_quota::AccessRules::set_network).
+    /// Blocks a [network](tower_quota::AccessRules::set_network) or an address on all instances.
     pub fn block_network(network: impl Into<String>) -> Self {
         Self::set_access(AccessEntry::network(network, Access::Block))
     }
 
-    /// Sets an entry of the access list, and replaces any entry for the same network or key.
+    /// Sets an access list entry. Replaces an entry for the same network or key.
     pub fn set_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::SetAccess(entry), None)
     }
 
-    /// Removes the access list entry for the same network or key. Fails with [`FleetErrorKind::NotListed`] if there is
-    /// none.
+    /// Removes the access list entry for the same network or key.
+    ///
+    /// Fails with [`FleetErrorKind::NotListed`] if there is none.
     pub fn remove_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::RemoveAccess(entry), None)
     }
 
-    /// Removes all entries of the access list, even if it cannot be read.
+    /// Removes all access list entries, even if the list is unreadable.
     pub fn clear_access() -> Self {
         Self::new(ControlEdit::ClearAccess, None)
     }
 
-    /// Sets the duration of the switch order or the new entry, in whole seconds from now by the server's clock.
+    /// Ends the order or entry after this time in whole seconds, by the server's clock.
     pub fn expires_in(mut self, time: Duration) -> Self {
         self.lasts = Some(time);
         self
@@ -96,15 +95,14 @@ impl Control {
         self
     }
 
-    /// Sets the reason, which the [history](crate::RulesPublisher::changes) records: at most 256 bytes without control
-    /// characters.
+    /// Sets the recorded [reason](crate::Change::reason): at most 256 bytes without control characters.
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// Returns a warning that an operator should confirm: about a block of every address, or limits that stay off for
-    /// more than [24 hours](Self::LONG_OFF).
+    /// Returns what an operator should confirm: a block of every address, or limits off for more than [24
+    /// hours](Self::LONG_OFF).
     pub fn warning(&self) -> Option<String> {
         match &self.edit {
             ControlEdit::Switch { off: true } if self.lasts.is_none() => {
@@ -138,7 +136,7 @@ impl Control {
         matches!(self.edit, ControlEdit::ClearAccess)
     }
 
-    /// `now` is in milliseconds, and `seen` is the largest number reported by an instance.
+    /// `now` is in milliseconds; `seen` is the largest number that an instance reported.
     pub(crate) fn apply(&self, current: &Controls, author: &str, now: u64, seen: u64) -> Result<Controls, FleetError> {
         let seconds = now / 1_000;
         let mut after = current.clone();
@@ -209,8 +207,8 @@ fn not_listed() -> FleetError {
     FleetError::new(FleetErrorKind::NotListed, message)
 }
 
-/// `now` exceeds all earlier numbers even if Redis has lost them. If the server's clock was set back, the result still
-/// exceeds `before` and `seen`. A `before` far ahead of `now` is ignored, because instances ignore it too.
+/// Exceeds all earlier numbers even if Redis has lost them, or its clock was set back. Ignores a `before` far ahead of
+/// `now`, as instances do.
 fn next_number(before: u64, now: u64, seen: u64) -> u64 {
     let before = if before > now + SwitchOrder::FAR { 0 } else { before };
     now.max(seen.saturating_add(1)).max(before + 1)

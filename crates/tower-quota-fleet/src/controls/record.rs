@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-/// A change of the rules, kill switch or access list: see [`RulesPublisher::changes`](crate::RulesPublisher::changes).
+/// A change of rules, kill switch or access list.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Change {
     #[serde(default)]
@@ -17,7 +17,6 @@ pub struct Change {
 }
 
 impl Change {
-    /// In bytes. Longer texts are truncated.
     const MAX_TEXT: usize = 4_096;
 
     pub(crate) fn new(time: u64, author: &str, reason: &str, version: Option<u64>, text: &str) -> Self {
@@ -45,7 +44,7 @@ impl Change {
         self.roll_back
     }
 
-    /// Returns the time of the change in seconds since the Unix epoch.
+    /// Returns the time in Unix seconds.
     pub fn time(&self) -> u64 {
         self.time
     }
@@ -60,13 +59,12 @@ impl Change {
         &self.reason
     }
 
-    /// Returns the published version number, or `None` for a change of the kill switch or the access list.
+    /// Returns the published version number, or `None` for a change of the controls.
     pub fn version(&self) -> Option<u64> {
         self.version
     }
 
-    /// Returns the effects, one per line, such as changed quotas, the state of the switch, or an entry of the access
-    /// list.
+    /// Returns the effects, one per line.
     pub fn text(&self) -> &str {
         &self.text
     }

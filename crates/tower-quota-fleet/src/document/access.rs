@@ -6,7 +6,7 @@ use super::field;
 use crate::date::date;
 use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 
-/// An entry of the access list of a fleet, for a network or a partition key.
+/// An access list entry of a fleet, for a network or a partition key.
 ///
 /// ```
 /// use tower_quota::Access;
@@ -23,7 +23,7 @@ use tower_quota::{Access, AccessRules, ConfigError, PartitionKey};
 #[serde(try_from = "EntryForm")]
 pub struct AccessEntry(EntryForm);
 
-/// Exactly one of `network` and `key` is set, which deserialization checks.
+/// Deserialization checks that exactly one of `network` and `key` is set.
 #[derive(Clone, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(
     deny_unknown_fields,
@@ -47,13 +47,12 @@ struct KeyForm {
 }
 
 impl AccessEntry {
-    /// Creates an entry for a network such as `"192.0.2.0/24"`, or an address: see [`AccessRules::set_network`].
+    /// Creates an entry for an address or a [network](AccessRules::set_network) such as `"192.0.2.0/24"`.
     pub fn network(network: impl Into<String>, access: Access) -> Self {
         Self::new(Some(network.into()), None, access)
     }
 
-    /// Creates an entry for callers whose main key is [`PartitionKey::new(kind, value)`](PartitionKey::new), for
-    /// example a key from [`key::header`](tower_quota::key::header).
+    /// Creates an entry for callers with this main key, such as one of [`key::header`](tower_quota::key::header).
     pub fn key(kind: impl Into<String>, value: impl Into<String>, access: Access) -> Self {
         let (kind, value) = (kind.into(), value.into());
         Self::new(None, Some(KeyForm { kind, value }), access)
@@ -68,30 +67,30 @@ impl AccessEntry {
         })
     }
 
-    /// Sets the time at which the entry expires, in seconds since the Unix epoch, by the clock of each instance.
+    /// Sets the expiry in Unix seconds, by the clock of each instance.
     #[must_use]
     pub fn with_expiry(mut self, until: u64) -> Self {
         self.0.until = Some(until);
         self
     }
 
-    /// Returns the network, or `None` for an entry for a key.
+    /// Returns the network, or `None` for a key.
     pub fn as_network(&self) -> Option<&str> {
         self.0.network.as_deref()
     }
 
-    /// Returns the kind and value of the key, or `None` for an entry for a network.
+    /// Returns the kind and value of the key, or `None` for a network.
     pub fn as_key(&self) -> Option<(&str, &str)> {
         let key = self.0.key.as_ref()?;
         Some((&key.kind, &key.value))
     }
 
-    /// Returns the access of the matching callers.
+    /// Returns the access of matching callers.
     pub fn access(&self) -> Access {
         self.0.access
     }
 
-    /// Returns the time at which the entry expires, in seconds since the Unix epoch.
+    /// Returns the expiry in Unix seconds.
     pub fn expiry(&self) -> Option<u64> {
         self.0.until
     }
@@ -108,7 +107,7 @@ impl AccessEntry {
         }
     }
 
-    /// Formats the access and its network or key, for example `block 203.0.113.9`.
+    /// For example, `block 203.0.113.9`.
     pub(crate) fn subject(&self) -> String {
         let access = self.access();
         match self.as_key() {
@@ -118,7 +117,6 @@ impl AccessEntry {
     }
 }
 
-/// Returns the entries that apply at `now`, in seconds since the Unix epoch.
 pub(crate) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRules, ConfigError> {
     let mut rules = AccessRules::new();
     for entry in entries.iter().filter(|entry| entry.holds_at(now)) {
@@ -130,7 +128,6 @@ pub(crate) fn access_rules(entries: &[AccessEntry], now: u64) -> Result<AccessRu
     Ok(rules)
 }
 
-/// A network can be written in several ways.
 pub(crate) fn is_same_network(one: &str, other: &str) -> bool {
     let mut rules = AccessRules::new();
     one == other
@@ -138,7 +135,7 @@ pub(crate) fn is_same_network(one: &str, other: &str) -> bool {
 }
 
 impl fmt::Debug for AccessEntry {
-    /// Omits the network and the value of the key, which may identify a person.
+    /// Omits what may identify a person.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessEntry")
             .field("kind", &self.as_key().map_or("network", |(kind, _)| kind))

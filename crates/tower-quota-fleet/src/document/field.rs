@@ -1,4 +1,4 @@
-//! Deserializers that add the name of the field to serde's errors.
+//! Add the name of the field to serde's errors.
 
 use serde::{Deserialize, Deserializer, de::Error};
 

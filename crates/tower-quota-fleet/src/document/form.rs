@@ -3,7 +3,6 @@ use serde::{Deserialize, Serialize};
 use super::{access::AccessEntry, field, roll_out::Rollout};
 use tower_quota::Rules;
 
-/// The only field that all formats share.
 #[derive(Deserialize)]
 #[serde(expecting = "a map with `format`")]
 pub(super) struct FormatForm {
@@ -11,7 +10,7 @@ pub(super) struct FormatForm {
     pub(super) format: u64,
 }
 
-/// Reads only the version number, so that the rest of the document may be invalid.
+/// The rest of the document may be invalid.
 #[derive(Deserialize)]
 pub(super) struct VersionForm {
     pub(super) version: u64,

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::field;
 use tower_quota::{PartitionId, Rules};
 
-/// A rollout in a [`RulesDocument`](super::RulesDocument): rules for a share of the callers.
+/// Rules for a share of the callers, in a [`RulesDocument`](super::RulesDocument).
 ///
 /// ```
 /// use tower_quota::{PartitionKey, QuotaPolicy, Rules, Scope};
@@ -28,7 +28,7 @@ pub struct Rollout {
 impl Rollout {
     /// Applies `rules` to `percent` percent of the callers, from 0 to 100.
     ///
-    /// Every instance selects the same callers. Increasing the percentage keeps those already selected.
+    /// Every instance selects the same callers, and a larger share includes a smaller one.
     pub fn new(percent: u8, rules: Rules) -> Self {
         Self {
             percent,
@@ -37,20 +37,19 @@ impl Rollout {
         }
     }
 
-    /// Also applies the rules to these callers, by the digests of their main keys. With 0 percent, they are the only
-    /// ones.
+    /// Also applies the rules to these callers, by the digests of their main keys, even with 0 percent.
     #[must_use]
     pub fn with_partitions(mut self, partitions: impl IntoIterator<Item = PartitionId>) -> Self {
         self.partitions = partitions.into_iter().collect();
         self
     }
 
-    /// Returns the percentage of the callers, from 0 to 100.
+    /// Returns the percentage, from 0 to 100.
     pub fn percent(&self) -> u8 {
         self.percent
     }
 
-    /// Returns the callers that were selected individually.
+    /// Returns the individually selected callers.
     pub fn partitions(&self) -> &[PartitionId] {
         &self.partitions
     }
@@ -61,7 +60,6 @@ impl Rollout {
     }
 }
 
-/// 32 hexadecimal digits each.
 mod partitions {
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
     use tower_quota::PartitionId;

@@ -11,7 +11,7 @@ use crate::{
 };
 use tower_quota::{AccessList, RulesHandle, clock::Clock};
 
-/// A builder for [`RulesFollower`]. All settings are optional.
+/// A builder for [`RulesFollower`] with optional settings.
 #[must_use = "it follows nothing before `start` is called"]
 pub struct RulesFollowerBuilder {
     rules: RulesHandle,
@@ -22,7 +22,7 @@ pub struct RulesFollowerBuilder {
 }
 
 impl RulesFollower {
-    /// Returns a builder for a follower that applies the rules of `source` to `rules`.
+    /// Returns a builder of a follower that applies the rules of `source` to `rules`.
     pub fn builder(rules: RulesHandle, source: impl RulesSource) -> RulesFollowerBuilder {
         RulesFollowerBuilder {
             rules,
@@ -35,30 +35,27 @@ impl RulesFollower {
 }
 
 impl RulesFollowerBuilder {
-    /// Sets the layer's access list, to which the follower adds the entries of the fleet. Default: none.
+    /// Sets the layer's access list, to which the follower adds the entries of the fleet.
     ///
-    /// Without one, the entries of the fleet have no effect, and the follower logs a warning.
+    /// Followers of several layers can share a list, which then contains the entries of all sources, in the
+    /// [order](crate::guide) of the guide. A dropped follower's entries
+    /// [stay](tower_quota::updates::AccessOverlay::leave) until another one reads its own.
     ///
-    /// Followers of several layers can share a list, which then contains the entries of all sources. The most specific
-    /// network wins. For the same network or key, [`Block`](tower_quota::Access::Block) takes precedence over
-    /// [`Allow`](tower_quota::Access::Allow), and `Allow` over [`Limit`](tower_quota::Access::Limit).
-    ///
-    /// When a follower is dropped, its entries [stay](tower_quota::updates::AccessOverlay::leave) until another one reads its
-    /// own, so that blocked clients are not admitted in between.
+    /// Default: none. Entries then have no effect except a logged warning.
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self
     }
 
-    /// Sets the name of this instance in reports, such as the host name: up to 64 printable ASCII characters.
+    /// Sets this instance's name in reports, such as the host name: up to 64 printable ASCII characters.
     ///
-    /// A random number is appended, and is the default.
+    /// Default: a random number, which is also appended to a name.
     pub fn instance(mut self, name: impl Into<String>) -> Self {
         self.instance = name.into();
         self
     }
 
-    /// Sets the clock that expires access list entries and switch orders, for tests. Default: the system clock.
+    /// Sets the clock that expires entries and orders, for tests. Default: the system clock.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
@@ -68,8 +65,8 @@ impl RulesFollowerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Claimed`] if another follower or another source has claimed the rules, and
-    /// [`FleetErrorKind::Config`] if there is no Tokio runtime or the name of the instance is invalid.
+    /// Returns [`FleetErrorKind::Claimed`] if another source has claimed the rules, and [`FleetErrorKind::Config`] if
+    /// there is no runtime or the instance's name is invalid.
     pub fn start(self) -> Result<RulesFollower, FleetError> {
         let error = |message: String| FleetError::new(FleetErrorKind::Config, format!("rules follower: {message}"));
         let name = &self.instance;
@@ -106,7 +103,7 @@ impl RulesFollowerBuilder {
     }
 }
 
-/// Expires orders and entries, which does not depend on the source.
+/// Expiry does not depend on the source.
 async fn keep(shared: Arc<Shared>) {
     loop {
         shared.keep();

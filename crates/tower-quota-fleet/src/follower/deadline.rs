@@ -4,10 +4,10 @@ use tokio::time::timeout;
 
 use crate::error::FleetError;
 
-/// For reading a version and writing a report.
+/// For versions and reports.
 pub(super) const SHORT: Duration = Duration::from_secs(1);
 
-/// For reading a document.
+/// For documents.
 pub(super) const LONG: Duration = Duration::from_secs(5);
 
 pub(super) async fn within<T>(

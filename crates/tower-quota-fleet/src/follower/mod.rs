@@ -16,15 +16,16 @@ pub use self::{
 };
 use super::{controls::Controls, document::RulesDocument};
 
-/// Keeps the rules, kill switch and access list of a layer up to date with a [`RulesSource`](super::RulesSource).
+/// Keeps a layer's rules, kill switch and access list up to date with a [`RulesSource`](super::RulesSource).
 ///
-/// Background tasks poll the source about once per second, and requests never wait for them. Instances apply a change
-/// within two seconds of each other, if the source answers each call within 300 ms. The tasks stop when the last clone
-/// is dropped.
+/// Background tasks poll the source about once per second, until the last clone is dropped; requests never wait for
+/// them. Instances apply a change within two seconds of each other if the source answers within 300 ms.
 ///
-/// Until the first version is read ([`wait_for_rules`](Self::wait_for_rules)), the rules of the program apply. While
-/// the source is unavailable, empty, or contains a [rejected](FollowerStatus::rejected) document, the last valid rules
-/// remain in effect.
+/// The rules of the program apply until the [first version](Self::wait_for_rules) is read. While the source is
+/// unavailable, empty, or [rejected](FollowerStatus::rejected), the last valid rules remain in effect. The guide
+/// specifies the [precedence](crate::guide#the-kill-switch-and-the-access-list) of switches and lists, what happens
+/// [after a loss of data](crate::guide#when-redis-loses-its-data), and [what stays](crate::guide#what-happens-when)
+/// after the last clone is dropped.
 ///
 /// ```
 /// use std::{env, fs, process, time::Duration};
@@ -51,24 +52,6 @@ use super::{controls::Controls, document::RulesDocument};
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
 /// ```
-///
-/// # Precedence
-///
-/// The switch of the fleet is the last order of a [`Control`](super::Control), until it expires by the clock of each
-/// instance, or that of the document in a file. Switch and access list apply even if the layer cannot apply the rules.
-///
-/// A program can override rules and switch through its [`RulesHandle`](tower_quota::RulesHandle), until
-/// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides). Its own entries in an
-/// [`AccessList`](tower_quota::AccessList) take precedence over the fleet's.
-///
-/// # Loss of data
-///
-/// A version with a smaller number is applied like any other, because a failover can lose a publication. If the source
-/// loses data, [`FollowerStatus::lost`] lists what was lost, and the newest order and access list remain in effect
-/// until something newer is published.
-///
-/// After the last clone is dropped, the rules stay, limits that the fleet switched off are enabled, and access list
-/// entries stay until a follower of the same rule set or limiter has read its own.
 #[derive(Clone)]
 pub struct RulesFollower(Arc<Following>);
 
@@ -85,23 +68,19 @@ impl RulesFollower {
         self.0.status.borrow().clone()
     }
 
-    /// Returns the kill switch and access list that this instance read last, even if Redis has lost them.
+    /// Returns the switch and access list that this instance read last, even if Redis lost them.
     pub fn controls(&self) -> Controls {
         self.0.shared.controls()
     }
 
-    /// Returns the newest document whose rules this instance has applied, or `None` if it has used only the rules of
-    /// its program.
+    /// Returns the newest document whose rules this instance applied, or `None` with the rules of its program.
     ///
-    /// After a restored backup, this is the document that Redis lost. Check it and publish it with
-    /// [`Publication::restore`](super::Publication::restore).
+    /// If Redis lost it, check it and [publish it again](super::Publication::restore).
     pub fn document(&self) -> Option<RulesDocument> {
         self.0.shared.document()
     }
 
-    /// Waits until the first version is applied.
-    ///
-    /// Waits forever if there is none, so use a timeout.
+    /// Waits until the first version is applied: forever if there is none, so use a timeout.
     pub async fn wait_for_rules(&self) {
         let mut status = self.0.status.clone();
         if status.wait_for(|status| status.version.is_some()).await.is_err() {

@@ -18,17 +18,16 @@ use crate::{
 pub(super) struct Poller {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
-    /// The last version that was applied or rejected.
     seen: Option<RulesVersion>,
-    /// A version whose document did not match, and the number of polls before the next attempt.
+    /// With the polls before the next attempt.
     mismatched: Option<(RulesVersion, u32)>,
-    /// The head of an unreadable access list, the error to report, and the number of polls before the next attempt.
+    /// The head, the error to report, and the polls before the next attempt.
     broken_list: Option<(RulesVersion, Result<(), String>, u32)>,
     reporter: Reporter,
 }
 
 impl Poller {
-    /// Attempts to read a matching version and document, because a publication can come between the two reads.
+    /// A publication can come between the reads of version and document.
     const TRIES: u32 = 3;
 
     /// Polls between attempts to read a mismatched document.
@@ -99,8 +98,7 @@ impl Poller {
         }
     }
 
-    /// Applies the kill switch and the access list that do not depend on rules. After a failure, the last switch and
-    /// list remain in effect, and the rules are still read.
+    /// After a failure, the last switch and list remain in effect, and the rules are still read.
     async fn obey(&mut self, ControlHeads { switch, access }: ControlHeads) {
         let number = |head: &Option<RulesVersion>| head.map(RulesVersion::number);
         let numbers = (switch.as_ref().ok().cloned(), access.as_ref().ok().map(number));
@@ -115,8 +113,7 @@ impl Poller {
         self.shared.obeyed((!failures.is_empty()).then(|| failures.join("; ")));
     }
 
-    /// Reads the list if it is newer. An unreadable list is retried only after some polls, to avoid reading 1 MiB per
-    /// second.
+    /// Pauses after an unreadable list, to avoid reading 1 MiB per second.
     async fn read_access(&mut self, head: Option<RulesVersion>) -> Result<(), String> {
         let Some(head) = head.filter(|head| self.shared.is_newer_access(head.number())) else {
             self.broken_list = None;

@@ -16,13 +16,12 @@ pub(super) struct Reporter {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
     instance: String,
-    /// The reports that the source may contain, newest last. A report without a reply may have been stored.
+    /// What the source may contain, newest last. A report without a reply may have been stored.
     sent: Vec<InstanceReport>,
-    /// True if the source has stored the newest report, and thereby replaced the others.
+    /// The source has stored the newest report, and thereby replaced the others.
     is_confirmed: bool,
-    /// The report in progress, at most one. Aborted with the follower.
+    /// At most one. Aborted with the follower.
     under_way: JoinSet<Result<(), FleetError>>,
-    /// Polls since the last report.
     unreported: u32,
 }
 
@@ -30,7 +29,7 @@ impl Reporter {
     /// Polls between two equal reports.
     const REPEAT: u32 = 10;
 
-    /// A report without a reply times out after a second, and Redis deletes it after a minute.
+    /// Without a reply, a report times out after a second, and Redis deletes it after a minute.
     const REMEMBERED: usize = 64;
 
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
@@ -45,7 +44,7 @@ impl Reporter {
         }
     }
 
-    /// Reports the status if it changed, and otherwise every ten seconds. Polls do not wait for the reply.
+    /// Polls do not wait for the reply.
     pub(super) fn report(&mut self) {
         self.unreported += 1;
         self.take_answer();

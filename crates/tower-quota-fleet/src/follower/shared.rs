@@ -1,5 +1,3 @@
-//! The state shared by the tasks of a follower.
-
 use std::{
     mem::take,
     sync::{Arc, Mutex},
@@ -35,24 +33,22 @@ struct Held {
     /// `None` after the follower was dropped.
     claim: Option<RulesClaim>,
     overlay: Option<AccessOverlay>,
-    /// The document whose rules apply.
     rules: Option<Arc<RulesDocument>>,
-    /// The document with the largest version number among those whose rules were applied.
+    /// The document with the largest number whose rules were applied.
     best: Option<Arc<RulesDocument>>,
-    /// The largest version number that was read, or the last one of a source without controls.
+    /// The largest number read, or the last one of a source without controls.
     newest: u64,
-    /// The switch of the last document, for a source without controls, even if its access list is invalid.
+    /// The switch of a source without controls, even if its access list is invalid.
     is_off: bool,
     /// The last document of a source without controls. Its access list applies even if its rules are rejected.
     listed: Option<Arc<RulesDocument>>,
-    /// The controls of the source.
     switch: Option<SwitchOrder>,
     access: ControlledAccess,
-    /// The next expiry of the order or an entry, in seconds since the Unix epoch.
+    /// The next expiry of the order or an entry, in Unix seconds.
     ends: Option<u64>,
-    /// The numbers in the source; `None` before the first read.
+    /// `None` before the first read.
     found: Option<Found>,
-    /// True if the source has controls. A smaller number then means that the source lost data.
+    /// The source has controls: a smaller number means that it lost data.
     only_rises: bool,
 }
 
@@ -87,7 +83,7 @@ impl Held {
         ends.chain(switch).filter(|end| *end > now).min()
     }
 
-    /// Uses the switch and the access list of a document whose source has no controls.
+    /// For a document whose source has no controls.
     fn obey(&mut self, document: &Arc<RulesDocument>) -> Result<(), FleetError> {
         self.newest = document.version().max(if self.only_rises { self.newest } else { 0 });
         if self.only_rises {
@@ -142,7 +138,6 @@ impl Shared {
         }
     }
 
-    /// Another follower takes over the access list entries.
     pub(super) fn end(&self) {
         let mut held = lock(&self.held);
         held.claim = None;
@@ -184,8 +179,8 @@ impl Shared {
         });
     }
 
-    /// If the layer rejects the rules of a file, its kill switch and access list are applied nevertheless, so that
-    /// switching off in an incident works on every instance.
+    /// Applies the switch and access list of a file even if the layer rejects its rules, so that switching off in an
+    /// incident works on every instance.
     pub(super) fn apply(&self, document: RulesDocument) -> Result<Arc<RulesDocument>, FleetError> {
         let mut held = lock(&self.held);
         let document = Arc::new(document);
@@ -208,7 +203,6 @@ impl Shared {
         Ok(document)
     }
 
-    /// Reports the result of [`apply`](Self::apply).
     pub(super) fn applied(&self, version: RulesVersion, applied: Result<Arc<RulesDocument>, FleetError>) {
         let document = match applied {
             Ok(document) => document,
@@ -275,8 +269,7 @@ impl Shared {
         self.turn_switch(held, order.map_or("", SwitchOrder::author));
     }
 
-    /// `None` stands for a value that could not be read. Fails if the number of the order is too far ahead of the
-    /// clock.
+    /// `None` stands for an unreadable value. Fails if the order's number is too far ahead of the clock.
     pub(super) fn control(
         &self,
         switch: Option<Option<SwitchOrder>>,
@@ -300,7 +293,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A number far ahead of the clock would block all later orders.
+    /// Such a number would block all later orders.
     pub(super) fn check_number(&self, what: &str, number: u64) -> Result<(), String> {
         match number > self.clock.now().as_micros() / 1_000 + SwitchOrder::FAR {
             true => Err(format!("{what}: number {number} is more than a year in the future")),
@@ -365,8 +358,7 @@ impl Shared {
         self.change_status(|status| status.rejected = Some((version, error)));
     }
 
-    /// Called if the source returns to the current version after another version was rejected. The switch and access
-    /// list of the rejected version still apply until then.
+    /// The source returned to the current version after a rejected one, whose switch and access list still applied.
     pub(super) fn is_current(&self) {
         let mut held = lock(&self.held);
         if let Some(document) = held.rules.clone()
@@ -387,7 +379,6 @@ impl Shared {
         self.change_status(|status| status.failure = failure);
     }
 
-    /// Expires orders and entries, and detects overrides.
     pub(super) fn keep(&self) {
         let mut held = lock(&self.held);
         let now = self.seconds();

@@ -2,7 +2,7 @@ use std::fmt;
 
 use crate::{controls::SwitchOrder, error::FleetError, version::RulesVersion};
 
-/// The status of a [`RulesFollower`](super::RulesFollower): its version, and why it does not apply a newer one.
+/// The status of a [`RulesFollower`](super::RulesFollower).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FollowerStatus {
     pub(super) version: Option<RulesVersion>,
@@ -17,7 +17,7 @@ pub struct FollowerStatus {
     pub(super) newest: u64,
 }
 
-/// Data that an instance has read and that its source has lost.
+/// Data that an instance has read and its source has lost.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lost {
     what: &'static str,
@@ -26,41 +26,40 @@ pub struct Lost {
 }
 
 impl FollowerStatus {
-    /// Returns the version of the rules that were applied last, or `None` for the rules of the program.
+    /// Returns the version whose rules were applied last, or `None` for the program's.
     ///
-    /// In a file, switch and access list may come from a [rejected](Self::rejected) version.
+    /// A file's switch and access list may come from a [rejected](Self::rejected) version.
     pub fn version(&self) -> Option<RulesVersion> {
         self.version
     }
 
-    /// Returns the latest published version if it is rejected, with an error for a [bad
-    /// document](crate::FleetErrorKind::is_bad_document).
+    /// Returns the latest published version and its error, if it is [rejected](crate::FleetErrorKind::is_bad_document).
     pub fn rejected(&self) -> Option<(RulesVersion, &FleetError)> {
         let (version, error) = self.rejected.as_ref()?;
         Some((*version, error))
     }
 
-    /// Returns why the last poll of the source failed, if it did.
+    /// Returns why the last poll failed, if it did.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
 
-    /// Returns `true` if the limits are disabled by the fleet's switch or by this process.
+    /// Returns `true` if the fleet or this process disables the limits.
     pub fn is_off(&self) -> bool {
         self.is_off
     }
 
-    /// Returns the last order of the fleet's kill switch, which may have expired.
+    /// Returns the last order of the fleet's switch, which may have expired.
     pub fn switch(&self) -> Option<&SwitchOrder> {
         self.switch.as_ref()
     }
 
-    /// Returns the number of the last access list that applies without rules, or 0 if there is none.
+    /// Returns the number of the access list that applies without rules, or 0.
     pub fn access_number(&self) -> u64 {
         self.access
     }
 
-    /// Returns why the switch or the access list could not be read. The last known ones remain in effect.
+    /// Returns why switch or access list could not be read. The last known ones apply.
     pub fn controls_failure(&self) -> Option<&str> {
         self.controls_failure.as_deref()
     }
@@ -70,16 +69,14 @@ impl FollowerStatus {
         self.controls_failure.is_none().then(numbers)
     }
 
-    /// Returns what the source has lost, or has only in an older version.
-    ///
-    /// Possible causes are a `FLUSHALL`, a restart without persistence, a failover, or a restored backup. See
-    /// [`RulesFollower`](super::RulesFollower#loss-of-data).
+    /// Returns what the source lost, or has only in an older version: after a `FLUSHALL`, a restart without
+    /// persistence, a failover or a restored backup.
     pub fn lost(&self) -> &[Lost] {
         &self.lost
     }
 
-    /// Returns `true` if this process overrides the rules or the kill switch of the fleet, until
-    /// [`clear_overrides`](tower_quota::RulesHandle::clear_overrides).
+    /// Returns `true` while this process [overrides](tower_quota::RulesHandle::clear_overrides) the fleet's rules or
+    /// switch.
     pub fn is_overridden(&self) -> bool {
         self.is_overridden
     }
@@ -91,18 +88,17 @@ impl Lost {
         is_lost.then_some(Self { what, had, found })
     }
 
-    /// Returns the kind of loss, as in metrics: `rules`, `switch` (the last order of the kill switch), or `access` (the
-    /// access list that applies without rules).
+    /// Returns the metric's label: `rules`, `switch` or `access`.
     pub fn what(&self) -> &'static str {
         self.what
     }
 
-    /// Returns the number of the version or order that the instance has read.
+    /// Returns the number that the instance has read.
     pub fn had(&self) -> u64 {
         self.had
     }
 
-    /// Returns the smaller number that the source has now, or `None` if it has none.
+    /// Returns the smaller number that the source has now, or `None`.
     pub fn found(&self) -> Option<u64> {
         self.found
     }

@@ -13,10 +13,9 @@ use tower_quota::{
 
 const CONTROL: &str = include_str!("control.lua");
 
-/// Each retry means that another publisher has made a change in the meantime.
+/// Each retry means that another publisher has made a change.
 const ATTEMPTS: usize = 100;
 
-/// The controls, with the raw values that a change replaces.
 struct CurrentControls {
     controls: Controls,
     switch: Vec<u8>,
@@ -24,12 +23,9 @@ struct CurrentControls {
 }
 
 impl RulesPublisher {
-    /// Returns the last order of the kill switch, and the access list that applies in addition to the rules.
+    /// Returns the last order of the kill switch, and the access list.
     ///
-    /// # Errors
-    ///
-    /// Returns [`FleetErrorKind::Unavailable`] if Redis does not answer. For an unreadable list, see
-    /// [`access_problem`](Controls::access_problem).
+    /// An unreadable list is an [`access_problem`](Controls::access_problem).
     pub async fn controls(&self) -> Result<Controls, FleetError> {
         Ok(self.read_controls().await?.controls)
     }
@@ -40,9 +36,8 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// Returns an error if Redis does not answer or forbids the change, the new entry is invalid, there is no entry to
-    /// remove, or the access list cannot be read ([`FleetErrorKind::UnreadableAccess`]). After
-    /// [`FleetErrorKind::Unavailable`], the change may have taken effect.
+    /// Returns an error if Redis does not answer or forbids the change, the entry is invalid or not listed, or the
+    /// access list is [unreadable](FleetErrorKind::UnreadableAccess).
     pub async fn control(&self, control: Control) -> Result<Controls, FleetError> {
         check_text("author", &self.author)?;
         check_text("reason", &control.reason)?;
@@ -66,8 +61,7 @@ impl RulesPublisher {
         }
     }
 
-    /// Prevents a number that instances have already seen from being reused if Redis has lost it. Ignores numbers far
-    /// ahead of the server's time, which this crate does not create.
+    /// The largest number of an instance, which Redis may have lost. Ignores numbers far ahead of the server's time.
     async fn newest_obeyed(&self, kind: ControlKind, now: u64) -> u64 {
         let reports = self.reports().await;
         let numbers = reports.iter().filter_map(InstanceReport::controls);
@@ -81,7 +75,6 @@ impl RulesPublisher {
             .unwrap_or(0)
     }
 
-    /// Returns the script, and the value of the key after it succeeds.
     fn control_script(
         &self,
         control: &Control,

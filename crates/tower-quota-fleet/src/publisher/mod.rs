@@ -22,23 +22,23 @@ use tower_quota::{
 
 const WRITE: &str = include_str!("write.lua");
 
-/// Bounds the length of a reply, because each version can have 1 MiB.
+/// Bounds a reply: each version can have 1 MiB.
 const HISTORY: usize = 16;
 
 const CHANGES: usize = 1_024;
 
-/// A larger jump in an instance's report is ignored, because a faulty instance could otherwise exhaust the numbers.
+/// A faulty instance could otherwise exhaust the numbers.
 const MOST_LOST: u64 = 1_000_000;
 
 /// Per reply. Only operators wait for it, never requests.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A publication without a reply is sent again. The script is idempotent.
+/// The script is idempotent.
 const SENDS: usize = 2;
 
 /// Publishes rules for all instances of a service.
 ///
-/// Use a publisher in a deployment, or in a tool for on-call engineers such as the program `tower-quota-rules`.
+/// Use this in a deployment or an on-call tool, with an [ACL user](crate::guide#publishing) of its own.
 ///
 /// ```no_run
 /// use tower_quota::{QuotaPolicy, RedisStore, Rules};
@@ -62,9 +62,8 @@ const SENDS: usize = 2;
 ///
 /// # Publications
 ///
-/// Each publication validates the whole document and creates a new version of it, atomically, if the version on which
-/// it is based is still current. Otherwise, it fails with [`Conflict`](FleetErrorKind::Conflict). The documents of the
-/// last 16 versions are kept.
+/// Each publication validates the whole document and creates a new version atomically, or fails with
+/// [`Conflict`](FleetErrorKind::Conflict) if its base is no longer current. The last 16 documents are kept.
 ///
 /// Instances follow within two seconds. Until then, a caller gets at most the larger quota, or the sum of both if
 /// [counts reset](tower_quota::updates::RulesDiff).
@@ -76,12 +75,8 @@ const SENDS: usize = 2;
 ///
 /// # Errors
 ///
-/// Calls wait up to 5 s for each reply. A publication without a reply is sent once more, and takes effect at most once.
-///
-/// # Permissions
-///
-/// Publishers, and operators who may only turn the switch and block clients, need their own ACL users: see the
-/// [`guide`](crate::guide).
+/// Each method waits up to 5 s for each reply, then fails with [`Unavailable`](FleetErrorKind::Unavailable). A change
+/// without a reply is sent once more and takes effect at most once; only after `Unavailable` may it have taken effect.
 #[derive(Clone, Debug)]
 pub struct RulesPublisher {
     rules: RedisRules,
@@ -91,14 +86,11 @@ pub struct RulesPublisher {
 struct Current {
     head: Vec<u8>,
     published: Result<Option<Published>, FleetError>,
-    /// Newest first, without unreadable versions.
     history: Vec<RulesDocument>,
 }
 
 impl RulesPublisher {
-    /// Creates a publisher of a rule set.
-    ///
-    /// Each version records `author`: at most [`MAX_AUTHOR`](RulesDocument::MAX_AUTHOR) bytes.
+    /// Creates a publisher whose versions record `author`: at most [256](RulesDocument::MAX_AUTHOR) bytes.
     pub fn new(rules: RedisRules, author: impl Into<String>) -> Self {
         let author = author.into();
         Self { rules, author }
@@ -106,27 +98,17 @@ impl RulesPublisher {
 
     /// Returns the current version, or `None` if nothing was published.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer, or the published document cannot be read.
+    /// Fails with [`Unreadable`](FleetErrorKind::Unreadable) if the document cannot be read.
     pub async fn current(&self) -> Result<Option<Published>, FleetError> {
         self.read(1).await?.published
     }
 
-    /// Returns the last published versions, newest first: at most 16, without unreadable documents.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer.
+    /// Returns the last 16 published versions, newest first, without unreadable ones.
     pub async fn history(&self) -> Result<Vec<RulesDocument>, FleetError> {
         Ok(self.read(HISTORY).await?.history)
     }
 
-    /// Returns the last changes of rules, kill switch and access list, newest first: at most 1,024.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer.
+    /// Returns the last 1,024 changes of rules, kill switch and access list, newest first.
     pub async fn changes(&self) -> Result<Vec<Change>, FleetError> {
         let read = |json: &[u8]| serde_json::from_slice(json).ok();
         Ok(self.list(&self.rules.keys().changes, CHANGES, read).await?)
@@ -134,10 +116,7 @@ impl RulesPublisher {
 
     /// Prepares and validates a publication without writing it.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if Redis does not answer, the published document cannot be read, or the new document is
-    /// invalid.
+    /// Fails if the published document cannot be read, or the new one is invalid.
     pub async fn propose(&self, publication: Publication) -> Result<Proposal, FleetError> {
         check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
@@ -179,7 +158,7 @@ impl RulesPublisher {
         .await
     }
 
-    /// Includes numbers that only instances remember, because Redis has lost them.
+    /// Includes numbers that Redis has lost, but instances remember.
     async fn newest_number(&self, current: &Current) -> u64 {
         let newest = current.newest_number();
         let reports = self.reports().await;
@@ -188,7 +167,6 @@ impl RulesPublisher {
         newest.max(believed.unwrap_or(0))
     }
 
-    /// Returns `false` if the change is no longer listed.
     async fn is_roll_back(&self, current: Option<&RulesDocument>) -> Result<bool, FleetError> {
         let Some(current) = current else {
             return Ok(false);
@@ -200,14 +178,12 @@ impl RulesPublisher {
         Ok(made_it.is_some_and(Change::is_roll_back))
     }
 
-    /// Publishes a proposal if the version on which it is based is still current.
+    /// Publishes a proposal if its base is still current.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Conflict`] if another version is current now, [`FleetErrorKind::CountsReset`] if
-    /// counts would reset and the publication does not [allow this](Publication::allow_count_reset), and another error
-    /// if Redis does not answer or forbids the change. Only after [`FleetErrorKind::Unavailable`] may the publication
-    /// have taken effect.
+    /// Returns [`FleetErrorKind::Conflict`] if it is not, and [`FleetErrorKind::CountsReset`] if counts would reset
+    /// without [permission](Publication::allow_count_reset).
     pub async fn commit(&self, proposal: &Proposal) -> Result<Published, FleetError> {
         if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
             return Ok(before.clone());
@@ -223,11 +199,7 @@ impl RulesPublisher {
         Ok(Published::new(version, proposal.document.clone()))
     }
 
-    /// Proposes a publication and commits it.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`propose`](Self::propose) and [`commit`](Self::commit).
+    /// Proposes and commits a publication, with the errors of [`propose`](Self::propose) and [`commit`](Self::commit).
     pub async fn publish(&self, publication: Publication) -> Result<Published, FleetError> {
         let proposal = self.propose(publication).await?;
         self.commit(&proposal).await
@@ -266,7 +238,7 @@ impl RulesPublisher {
         Ok(current.await)
     }
 
-    /// Returns the current head, which differs from `version` after a conflict.
+    /// Differs from `version` after a conflict.
     async fn write(&self, proposal: &Proposal, version: RulesVersion, json: &str) -> Result<Vec<u8>, FleetError> {
         let (keys, document) = (self.rules.keys(), &proposal.document);
         let change = Change::new(
@@ -286,7 +258,6 @@ impl RulesPublisher {
         Ok(head.ok_or_else(|| StoreError::new(StoreErrorKind::Failed, "publish script returned no head"))?)
     }
 
-    /// The script must take effect at most once.
     async fn send_twice(&self, script: &Cmd) -> Result<Option<Vec<u8>>, StoreError> {
         let mut sent = 1;
         loop {

@@ -7,9 +7,9 @@ use tower_quota::{
     updates::{RulesChange, RulesDiff},
 };
 
-/// A change that is ready to publish: the documents before and after it, and its effects on callers.
+/// A publication that is ready to [commit](super::RulesPublisher::commit).
 ///
-/// The `Display` output lists the changes line by line, for confirmation by an operator.
+/// The `Display` output lists the changes line by line, for an operator.
 #[derive(Clone, Debug)]
 pub struct Proposal {
     pub(super) head: Vec<u8>,
@@ -19,12 +19,12 @@ pub struct Proposal {
     pub(super) restarts_counts: bool,
     pub(super) restores: Option<RulesDocument>,
     pub(super) reason: String,
-    /// True if an instance has seen a larger number than the current version's.
+    /// An instance has seen a larger number than the current version's.
     pub(super) is_behind: bool,
 }
 
 impl Proposal {
-    /// Returns the current version, or `None` if nothing was published or it cannot be read.
+    /// Returns the current version, or `None` if there is none or it is unreadable.
     pub fn base(&self) -> Option<&Published> {
         self.before.as_ref()
     }
@@ -34,13 +34,12 @@ impl Proposal {
         &self.document
     }
 
-    /// Returns the target version of a rollback, or `None` for other publications.
+    /// Returns the target of a rollback, or `None`.
     pub fn restores(&self) -> Option<&RulesDocument> {
         self.restores.as_ref()
     }
 
-    /// Returns the changes that an operator should confirm individually: policies that are closed, or lowered tenfold
-    /// or more.
+    /// Returns the changes to confirm individually: policies closed, or lowered tenfold or more.
     pub fn drastic(&self) -> impl Iterator<Item = &RulesChange> {
         let changes = self.effects.iter().flat_map(|(_, diff)| diff.changes());
         changes.filter(|change| change.is_drastic())
@@ -58,8 +57,7 @@ impl Proposal {
         self.effects.iter().flat_map(|(_, diff)| diff.count_resets())
     }
 
-    /// Checks that no counts reset, unless the publication [allows this](super::Publication::allow_count_reset).
-    /// `commit` performs the same check.
+    /// Performs the check of `commit` that no counts reset without [permission](super::Publication::allow_count_reset).
     ///
     /// # Errors
     ///
@@ -73,13 +71,13 @@ impl Proposal {
         Err(FleetError::new(FleetErrorKind::CountsReset, message))
     }
 
-    /// Returns `true` if the proposal can be published even if counts reset.
+    /// Returns `true` if counts may reset.
     pub fn restarts_counts(&self) -> bool {
         self.restarts_counts
     }
 
-    /// Returns `true` if nothing would change: the rules equal the current ones, and no instance has seen a larger
-    /// number, as after a restored backup.
+    /// Returns `true` if the rules equal the current ones, and no instance has seen a larger number, as after a
+    /// restored backup.
     pub fn is_empty(&self) -> bool {
         let is_same = |before: &Published| has_same_rules(before.document(), &self.document);
         !self.is_behind && self.before.as_ref().is_some_and(is_same)

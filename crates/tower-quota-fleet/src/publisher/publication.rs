@@ -1,9 +1,7 @@
 use crate::{FleetError, FleetErrorKind, Rollout, RulesDocument};
 use tower_quota::{PartitionId, Rules};
 
-/// A change of a fleet's rules, for [`RulesPublisher::publish`](super::RulesPublisher::publish).
-///
-/// Use a [`Control`](crate::Control) to change the kill switch or the access list.
+/// A change of a fleet's rules.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, Rules};
@@ -26,7 +24,6 @@ pub struct Publication {
 enum Edit {
     Restore(RulesDocument),
     RollBack {
-        /// `None` for the previous version.
         to: Option<u64>,
     },
     Rules {
@@ -46,8 +43,7 @@ impl Publication {
         }
     }
 
-    /// Publishes `rules` for all callers and ends any rollout, unless [`rollout_percent`](Self::rollout_percent) sets a
-    /// share.
+    /// Publishes `rules` for all callers, or a [share](Self::rollout_percent), and ends any other rollout.
     pub fn rules(rules: Rules) -> Self {
         Self::new(Edit::Rules {
             rules,
@@ -56,33 +52,28 @@ impl Publication {
         })
     }
 
-    /// Returns to the rules and the rollout of the newest version that differs from the current one.
+    /// Returns to the rules and rollout of the newest version that differs.
     ///
-    /// Policies whose counts would reset do not block a rollback, because they continue from their earlier counts.
-    /// Fails with [`FleetErrorKind::AfterRollBack`] if the current version is itself a rollback.
+    /// Never blocked by counts that reset, because earlier counts continue. Fails with
+    /// [`FleetErrorKind::AfterRollBack`] if the current version is itself a rollback.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }
 
-    /// Returns to the rules and the rollout of a version in the [history](super::RulesPublisher::history).
-    ///
-    /// Policies whose counts would reset do not block a rollback.
+    /// Returns to the rules and rollout of a version in the [history](super::RulesPublisher::history).
     pub fn roll_back_to(version: u64) -> Self {
         Self::new(Edit::RollBack { to: Some(version) })
     }
 
-    /// Publishes a whole document again, with a new number. Fails with [`FleetErrorKind::Invalid`] if the document
-    /// contains a switch or an access list, as those of files can.
+    /// Publishes a whole document with a new number, such as [an instance's](crate::RulesFollower::document) after
+    /// Redis lost it.
     ///
-    /// Use this to restore rules that Redis lost, for example the [document of an
-    /// instance](crate::RulesFollower::document).
+    /// Fails with [`FleetErrorKind::Invalid`] if it contains a switch or an access list, as files can.
     pub fn restore(document: RulesDocument) -> Self {
         Self::new(Edit::Restore(document))
     }
 
-    /// Rolls the rules out to `share` percent of the callers, from 0 to 100. Default: 100.
-    ///
-    /// See [`Rollout`]. Ignored except for [`rules`](Self::rules).
+    /// Sets the share for a [rollout](Rollout) of [`rules`](Self::rules), from 0 to 100 percent. Default: 100.
     pub fn rollout_percent(mut self, share: u8) -> Self {
         if let Edit::Rules { percent, .. } = &mut self.edit {
             *percent = share;
@@ -90,9 +81,7 @@ impl Publication {
         self
     }
 
-    /// Also applies the rules to these callers during a rollout: see [`Rollout::with_partitions`].
-    ///
-    /// Ignored except for [`rules`](Self::rules) with a share below 100 percent.
+    /// Also applies [`rules`](Self::rules) with a share below 100 percent to [these callers](Rollout::with_partitions).
     pub fn with_partitions(mut self, callers: impl IntoIterator<Item = PartitionId>) -> Self {
         if let Edit::Rules { partitions, .. } = &mut self.edit {
             partitions.extend(callers);
@@ -100,27 +89,22 @@ impl Publication {
         self
     }
 
-    /// Sets the reason, which the [history](super::RulesPublisher::changes) records: at most 256 bytes without control
-    /// characters.
+    /// Sets the recorded [reason](crate::Change::reason): at most 256 bytes without control characters.
     pub fn because(mut self, reason: impl Into<String>) -> Self {
         self.reason = reason.into();
         self
     }
 
-    /// Allows the counts of policies to [reset](tower_quota::updates::RulesDiff), which grants their callers a full
-    /// quota once.
+    /// Allows counts to [reset](tower_quota::updates::RulesDiff), which grants callers a full quota once.
     pub fn allow_count_reset(mut self) -> Self {
         self.restarts_counts = true;
         self
     }
 
-    /// Overwrites a published document that cannot be read.
+    /// Overwrites a published document that cannot be read, without comparing policies.
     ///
-    /// Policies cannot be compared then. Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and
-    /// a [restored document](Self::restore) can overwrite a document. A readable document is changed as usual.
-    ///
-    /// Only [`rules`](Self::rules) for all callers, a [rollback](Self::roll_back) and a [restored
-    /// document](Self::restore) can overwrite a document.
+    /// Applies to [`rules`](Self::rules) for all callers, [rollbacks](Self::roll_back) and [restored
+    /// documents](Self::restore). A readable document is changed as usual.
     pub fn force(mut self) -> Self {
         self.overwrites = true;
         self
@@ -130,7 +114,6 @@ impl Publication {
         matches!(self.edit, Edit::RollBack { .. })
     }
 
-    /// A document without a predecessor has nothing to compare.
     pub(super) fn accepts_new_counts(&self, has_predecessor: bool) -> bool {
         let is_compared = has_predecessor || !self.overwrites;
         self.restarts_counts || self.is_roll_back() || self.is_restoration() || !is_compared
@@ -140,8 +123,7 @@ impl Publication {
         matches!(self.edit, Edit::Restore(_))
     }
 
-    /// Returns the new document, and the target of a rollback. `history` contains the readable versions, newest first.
-    /// `after_roll_back` is `true` if the current version is a rollback.
+    /// Also returns the target of a rollback. `history` is newest first.
     pub(super) fn apply(
         self,
         current: Option<&RulesDocument>,

@@ -24,7 +24,6 @@ impl Published {
         Self { version, document }
     }
 
-    /// Fails if the document does not match the head.
     pub(super) fn read(head: Option<&[u8]>, document: Option<&[u8]>) -> Result<Option<Self>, String> {
         let (head, document) = match (head, document) {
             (None, None) => return Ok(None),

@@ -1,25 +1,18 @@
 use crate::error::{FleetError, FleetErrorKind};
 
-/// Named `rules:{prefix name}:…`, so that all keys are in one slot of a cluster.
-///
-/// The names do not begin with the prefix of the store, so that a user with access to the store's keys (`~quota:*`)
-/// cannot change rules.
+/// Named `rules:{prefix name}:…`, which is one slot of a cluster. Users of the store (`~quota:*`) cannot change these
+/// keys.
 pub(crate) struct RulesKeys {
-    /// String: the document.
     pub(crate) document: String,
-    /// String: the version of the document.
     pub(crate) head: String,
-    /// List: the last published documents, newest first.
+    /// Newest first.
     pub(crate) history: String,
-    /// Sorted set: the reports of instances, scored by the server's time in milliseconds.
+    /// A sorted set, by the server's time in milliseconds.
     pub(crate) instances: String,
-    /// String: the last order of the kill switch, as JSON.
     pub(crate) switch: String,
-    /// String: the number and the digest of the access list.
     pub(crate) access_head: String,
-    /// String: the entries of the access list, as JSON.
     pub(crate) access: String,
-    /// List: the last changes of rules, switch and access list, newest first.
+    /// Newest first.
     pub(crate) changes: String,
 }
 

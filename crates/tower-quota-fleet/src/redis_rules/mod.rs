@@ -16,10 +16,8 @@ use tower_quota::{
     redis::{Cmd, RedisError, Value, cmd, from_redis_value},
 };
 
-/// Older reports are ignored.
 const FRESH_MILLIS: u64 = 30_000;
 
-/// Each report deletes older ones.
 const KEPT_MILLIS: u64 = 60_000;
 
 const REPORT: &str = include_str!("report.lua");
@@ -28,8 +26,7 @@ const MOST_INSTANCES: usize = 10_000;
 
 /// A rule set in Redis, which instances follow and publishers write.
 ///
-/// A rule set has its own connection, opened on first use and shared by clones, so that decisions never wait behind a
-/// document.
+/// Clones share a connection, opened on first use, so that decisions never wait behind a document.
 ///
 /// ```
 /// use tower_quota::RedisStore;
@@ -59,13 +56,13 @@ impl RedisRules {
     /// Creates a rule set with this name on the servers of a store: a single server, a primary behind Sentinel, or a
     /// cluster.
     ///
-    /// Only these settings of the store apply: URLs, [`connection_info_with`](RedisStoreBuilder::connection_info_with),
-    /// `tls_config`, [`connect_with`](RedisStoreBuilder::connect_with), the timeout and the key prefix. The URL may
-    /// specify a different user than the store's URL.
+    /// Only these settings apply: URLs (whose user may differ from the store's),
+    /// [`connection_info_with`](RedisStoreBuilder::connection_info_with), `tls_config`,
+    /// [`connect_with`](RedisStoreBuilder::connect_with), the timeout and the key prefix.
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Config`] if the name or a setting of the store is invalid.
+    /// Returns [`FleetErrorKind::Config`] if the name or a setting is invalid.
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(1).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
@@ -74,12 +71,12 @@ impl RedisRules {
         Ok(Self(Arc::new(Inner { store, keys, name })))
     }
 
-    /// Returns the name of the rule set.
+    /// Returns the name.
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Returns the instances that reported within the last 30 seconds by the server's clock: at most 10,000.
+    /// Returns up to 10,000 instances that reported within 30 seconds by the server's clock.
     ///
     /// # Errors
     ///
@@ -106,7 +103,6 @@ impl RedisRules {
         &self.0.keys
     }
 
-    /// All keys of the rule set are in one slot.
     pub(super) async fn command(&self, command: Cmd) -> Result<Value, StoreError> {
         self.0.store.command(&self.keys().head, command).await
     }

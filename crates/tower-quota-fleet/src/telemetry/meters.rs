@@ -76,7 +76,7 @@ struct PolicyGauge {
 }
 
 impl FleetMeters {
-    /// Bounds the cardinality. Further policies have no gauge.
+    /// Further policies have no gauge.
     const POLICIES: usize = 512;
 
     pub(crate) fn new(name: &str) -> Self {
@@ -103,7 +103,6 @@ impl FleetMeters {
         meters
     }
 
-    /// `policies` are pairs of tier and policy name.
     pub(crate) fn runs(&self, version: u64, policies: &[(&str, &str)]) {
         self.version.set(version as f64);
         let mut known = lock(&self.policies);
@@ -125,7 +124,6 @@ impl FleetMeters {
         }
     }
 
-    /// `None` if the latest version is not rejected.
     pub(crate) fn rejects(&self, reason: Option<&'static str>) {
         let before = std::mem::replace(&mut *lock(&self.rejected), reason);
         for (reason, value) in [(before.filter(|before| Some(*before) != reason), 0.0), (reason, 1.0)] {
@@ -150,7 +148,7 @@ impl FleetMeters {
         self.controls_unread.set(f64::from(u8::from(are_unread)));
     }
 
-    /// `None` without an order that switches limits off, and `Some(None)` if the order has no end.
+    /// `None` while limits are on; `Some(None)` for an order without an end.
     pub(crate) fn switch_ends(&self, until: Option<Option<u64>>) {
         self.switch_ends.set(match until {
             None => 0.0,
@@ -165,7 +163,6 @@ impl FleetMeters {
 }
 
 impl Drop for FleetMeters {
-    /// A dropped follower runs no version.
     fn drop(&mut self) {
         self.runs(0, &[]);
         self.rejects(None);

@@ -1,5 +1,3 @@
-//! Events and metrics. Events have the same target as the core's events.
-
 #[cfg(feature = "metrics")]
 mod meters;
 #[cfg(not(feature = "metrics"))]
@@ -65,7 +63,6 @@ impl ContractsTelemetry {
     }
 }
 
-/// Logs an error if the task that owns the alarm panics.
 pub(crate) struct PanicAlarm<'a>(&'a FleetTelemetry);
 
 impl FleetTelemetry {
@@ -88,7 +85,6 @@ impl FleetTelemetry {
         );
     }
 
-    /// The number is smaller than the previous version's.
     pub(crate) fn went_back(&self, version: &dyn Display, before: &dyn Display, author: &str) {
         event!(
             WARN,
@@ -156,7 +152,7 @@ impl FleetTelemetry {
         });
     }
 
-    /// Pairs of metric label and description; empty if the source has recovered.
+    /// Pairs of metric label and description; empty after recovery.
     pub(crate) fn lost(&self, lost: &[(&'static str, String)]) {
         self.meters.lost(lost);
         match lost {
@@ -174,7 +170,6 @@ impl FleetTelemetry {
         }
     }
 
-    /// `None` after recovery.
     pub(crate) fn controls_unread(&self, failure: Option<&str>) {
         self.meters.controls_unread(failure.is_some());
         match failure {

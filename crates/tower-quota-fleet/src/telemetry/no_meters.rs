@@ -1,4 +1,4 @@
-//! No-op version of `meters`, without the feature `metrics`.
+//! Without the feature `metrics`.
 
 #[derive(Debug)]
 pub(super) struct ContractsMeter;

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tower_quota::clock::Timestamp;
 
-/// Limits an event to one in ten seconds, and counts suppressed ones.
+/// At most one event in ten seconds, with a count of suppressed ones.
 #[derive(Debug, Default)]
 pub(super) struct EventThrottle {
     next: AtomicU64,

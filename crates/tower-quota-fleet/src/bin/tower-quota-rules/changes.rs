@@ -14,7 +14,6 @@ use super::{
     show::{controls_json, controls_text},
 };
 
-/// Instances normally follow within two seconds.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) async fn diff(options: &Options, publication: Publication) -> Result<Report, Failure> {
@@ -82,9 +81,7 @@ pub(crate) async fn control(options: &Options, control: Control, part: Part, ask
     Ok(report)
 }
 
-/// Returns the number of instances to wait for. If nothing is published, Redis may have just lost the rules and the
-/// reports. First waits for instances that report the loss, because the next version must exceed theirs. The others
-/// report when they follow.
+/// Waits for instances that report a loss of data, because the next version must exceed theirs.
 async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<usize, Failure> {
     if matches!(publisher.current().await, Ok(None)) {
         until_reported().await;
@@ -93,8 +90,7 @@ async fn fleet_before(options: &Options, publisher: &RulesPublisher) -> Result<u
     reports_before(options).await
 }
 
-/// Returns the number of reports to wait for. If there are none, Redis may have just lost them, so the wait takes its
-/// full time.
+/// Without reports, Redis may have just lost them, so the wait takes its full time.
 async fn reports_before(options: &Options) -> Result<usize, Failure> {
     let reports = Fleet::read(&options.rules()?).await.map_or(0, |fleet| fleet.len());
     Ok(if reports == 0 { usize::MAX } else { reports })

@@ -43,8 +43,7 @@ pub(crate) async fn run(options: &Options, caller: &PartitionKey, edit: &Contrac
     })
 }
 
-/// Fails for numbers that instances would ignore or replace under the published rules. Returns the reason if they
-/// cannot be checked.
+/// Fails for numbers that instances would ignore. Returns why they cannot be checked.
 async fn check(options: &Options, edit: &ContractEdit) -> Result<Option<String>, Failure> {
     // The name of the policy, the kind of the number, and the number.
     let mut numbers: Vec<(String, &str, u64)> = Vec::new();

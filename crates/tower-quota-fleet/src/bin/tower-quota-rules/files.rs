@@ -8,7 +8,6 @@ use tower_quota_fleet::RulesDocument;
 
 use super::outcome::Failure;
 
-/// `-` is standard input.
 pub(crate) fn read_rules(file: &str) -> Result<Rules, Failure> {
     let in_file = |problem: &dyn fmt::Display| format!("{file}: {problem}");
     let rules: Rules = serde_json::from_slice(&read(file)?).map_err(|error| Failure::Rejected(in_file(&error)))?;

@@ -14,11 +14,9 @@ pub(crate) async fn until_reported() {
     sleep_until(Instant::now() + REPORTED_WITHIN).await;
 }
 
-/// By instance name.
 pub(crate) struct Fleet(BTreeMap<String, InstanceReport>);
 
 impl Fleet {
-    /// Only the latest report of an instance counts.
     pub(crate) async fn read(rules: &RedisRules) -> Result<Self, StoreError> {
         let reports = rules.instances().await?;
         let named = |report: InstanceReport| (report.instance().to_owned(), report);
@@ -67,7 +65,7 @@ impl Fleet {
         }
     }
 
-    /// Newest version first; `None` is the rules of the program.
+    /// `None` is the rules of the program.
     fn by_version(&self) -> Vec<(Option<RulesVersion>, Vec<&str>)> {
         let mut versions: Vec<(Option<RulesVersion>, Vec<&str>)> = Vec::new();
         for report in self.0.values() {
@@ -81,7 +79,6 @@ impl Fleet {
         versions
     }
 
-    /// `current` is the version that the instances should run.
     pub(crate) fn text(&self, current: Option<RulesVersion>) -> String {
         if self.0.is_empty() {
             return "instances: no reports within the last 30 s\n".to_owned();
@@ -137,7 +134,7 @@ impl Fleet {
     }
 }
 
-/// Compares only the part that was changed: Redis may have lost the other one, which instances still enforce.
+/// Redis may have lost the part that was not changed, which instances still enforce.
 fn obeys(report: &InstanceReport, controls: &Controls, part: Part) -> bool {
     report.controls().is_some_and(|(switch, access)| match part {
         Part::Access => access == controls.access_number(),

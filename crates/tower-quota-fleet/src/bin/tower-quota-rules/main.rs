@@ -1,4 +1,4 @@
-//! Shows and changes the rules of all instances of a service, and switches limits off, from a terminal.
+//! Changes the rules of all instances of a service: see README.md in this directory.
 //! ```sh
 //! export RULES_REDIS=redis://publisher:password@10.0.0.1/ RULES_SET=api
 //! cargo run --package tower-quota-fleet --features cli -- show
@@ -7,9 +7,6 @@
 //! tower-quota-rules block 203.0.113.9 --for 10m
 //! tower-quota-rules off
 //! ```
-//!
-//! `tower-quota-rules --help` lists the commands and exit codes, and `tower-quota-rules COMMAND --help` its options. README.md in this directory shows common
-//! tasks.
 
 mod changes;
 mod contracts;
@@ -90,7 +87,6 @@ pub(crate) async fn run(options: &Options) -> Result<Report, Failure> {
     }
 }
 
-/// Requires no server.
 fn check(file: &str) -> Result<Report, Failure> {
     let rules = read_rules(file)?;
     let (policies, tiers) = (rules.policies().len(), rules.tiers().count());

@@ -53,8 +53,8 @@ pub(crate) struct Options {
     /// Skip the confirmation of `publish`, `rollback`, `restore`, and a block of a network larger than /16 (IPv6: /32)
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// Skip the second confirmation of a quota of 0, a tenfold decrease of a quota, a block of every address, and
-    /// limits that stay off for more than a day
+    /// Skip the second confirmation: of a quota of 0 or lowered tenfold, a block of every address, or more than a day
+    /// off
     #[arg(long, global = true)]
     pub(crate) drastic: bool,
     /// Do not wait until the instances follow
@@ -93,7 +93,7 @@ pub(crate) enum Command {
         #[arg(long)]
         overwrite: bool,
     },
-    /// Publish a whole document again, as `show --document` or an instance printed it
+    /// Publish a document again, as `show --document` or an instance printed it
     Restore {
         /// `-` is standard input
         file: String,
@@ -123,13 +123,13 @@ pub(crate) enum Command {
     Unblock {
         #[arg(required_unless_present = "all", conflicts_with = "all")]
         address: Option<String>,
-        /// Start a new access list, even if the current one cannot be read
+        /// Start a new access list, even if the current one is unreadable
         #[arg(long)]
         all: bool,
     },
     /// Show, set or remove the contract of the caller with a key, such as `customer 4711`
     Contract(ContractOf),
-    /// Add units to the quota of a caller for a time; a second top-up with the same ID adds nothing
+    /// Add units to a caller's quota for a time, once per ID
     TopUp(TopUpOf),
 }
 
@@ -137,7 +137,7 @@ pub(crate) enum Command {
 pub(crate) struct NewRules {
     /// `-` is standard input
     file: String,
-    /// Roll out to this percentage of the callers, the same on every instance
+    /// Roll out to this percentage of the callers
     #[arg(long, value_parser = percent)]
     percent: Option<u8>,
     /// And to the caller with this key digest (32 hexadecimal digits)
@@ -155,8 +155,7 @@ pub(crate) struct NewRules {
 pub(crate) struct ContractOf {
     kind: String,
     value: String,
-    /// Set the quotas of these policies and replace all earlier ones; each must be within the bounds of a published
-    /// policy
+    /// Set the quotas of these policies, within the bounds of a published policy; replaces all earlier ones
     #[arg(value_parser = assignment, value_name = "POLICY=QUOTA")]
     quotas: Vec<(String, u64)>,
     /// Set a burst capacity
@@ -186,7 +185,6 @@ pub(crate) struct TopUpOf {
     id: String,
 }
 
-/// The part of the controls that a command changes.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     Access,
@@ -296,7 +294,6 @@ pub(crate) fn lasting(control: Control, time: Option<Duration>) -> Control {
     time.into_iter().fold(control, Control::expires_in)
 }
 
-/// Returns `true` for networks larger than a typical provider's allocation.
 pub(crate) fn is_large(network: &str) -> bool {
     let smallest = if network.contains(':') { 32 } else { 16 };
     let prefix = network
@@ -309,7 +306,7 @@ fn usage(message: impl Into<String>) -> Failure {
     Failure::Usage(message.into())
 }
 
-/// A name that occurs twice is an error, because the last number would replace the others.
+/// The last number would replace the others.
 fn distinct(assignments: &[(String, u64)]) -> Result<BTreeMap<String, u64>, Failure> {
     let mut numbers = BTreeMap::new();
     for (name, number) in assignments {

@@ -4,11 +4,10 @@ use serde_json::Value;
 use tower_quota::StoreError;
 use tower_quota_fleet::{FleetError, FleetErrorKind};
 
-/// Output as text, or as one JSON object.
 pub(crate) struct Report {
     pub(crate) text: String,
     pub(crate) json: Value,
-    /// True if the change was made, but not all instances follow.
+    /// The change was made, but not all instances follow.
     pub(crate) is_partial: bool,
 }
 
@@ -30,7 +29,6 @@ impl Report {
     }
 }
 
-/// Determines the exit code.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// Redis does not answer, or contains unreadable data.

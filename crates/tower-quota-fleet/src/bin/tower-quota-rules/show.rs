@@ -187,7 +187,6 @@ fn position(is_off: bool) -> &'static str {
     }
 }
 
-/// By the clock of this machine.
 fn now() -> u64 {
     Clock::system().now().as_micros() / 1_000_000
 }
