@@ -6,10 +6,9 @@ use super::{
     schemes::{self, SCHEME},
 };
 
-/// Extracts the token from the `Authorization` field of a request. Returns `None` for no field or another scheme.
+/// Extracts the token from the `Authorization` field, for an origin without [`OriginLayer`](super::OriginLayer).
 ///
-/// Use this to implement an origin without [`OriginLayer`](super::OriginLayer). Unknown parameters are ignored. Quotes
-/// and padding are optional.
+/// Returns `None` for no field or another scheme. Ignores unknown parameters. Quotes and padding are optional.
 ///
 /// ```
 /// use http::{HeaderMap, header::AUTHORIZATION};
@@ -51,7 +50,7 @@ pub fn token_from_headers(headers: &HeaderMap) -> Result<Option<Token>, MessageE
 
 /// Returns the value of an `Authorization` field with this token.
 ///
-/// The value is marked as sensitive, because anyone who reads it can spend the token.
+/// Marked as sensitive, because anyone who reads it can spend the token.
 pub fn token_to_header_value(token: &Token) -> HeaderValue {
     let text = format!("{SCHEME} token=\"{}\"", to_base64(&token.to_bytes()));
     let mut value = HeaderValue::try_from(text).expect("base64url in quotes");

@@ -13,7 +13,7 @@ pub(super) fn to_base64(bytes: &[u8]) -> String {
     BASE64.encode(bytes)
 }
 
-/// Padding is optional, because some senders omit it.
+/// Some senders omit padding.
 pub(super) fn from_base64(part: &'static str, text: impl AsRef<[u8]>) -> Result<Vec<u8>, MessageError> {
     BASE64.decode(text).map_err(|_| MessageError::Encoding(part))
 }

@@ -8,8 +8,8 @@ use tower_quota::clock::Timestamp;
 
 /// The resource in which an issuer lists its keys (RFC 9578, section 4).
 ///
-/// Use this type directly to publish the keys in another way, for example as a file on a CDN. Caches must keep it for
-/// less time than an old key and its successor are both valid.
+/// Use this type to publish the keys in another way, such as a CDN, whose caches must keep it for less time than an old
+/// key and its successor are both valid.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -38,21 +38,21 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// The path at which an issuer serves the directory.
+    /// The path of the directory.
     pub const PATH: &str = "/.well-known/private-token-issuer-directory";
     /// The media type of the directory.
     pub const MEDIA_TYPE: &str = "application/private-token-issuer-directory";
-    /// The maximum length of the JSON in bytes.
+    /// The maximum length in bytes.
     pub const MAX_LENGTH: usize = 64 * 1024;
-    /// The maximum number of keys; further keys are ignored.
+    /// The maximum number of keys. Further keys are ignored.
     pub const MAX_KEYS: usize = 64;
 
     const MICROS: u64 = 1_000_000;
 
-    /// Later times are read as this time, which is written as it was read.
+    /// Later times are read as this one, and written as it was read.
     const LAST_SECOND: u64 = u64::MAX / Self::MICROS;
 
-    /// Creates a directory without keys. The URL for credential requests may be relative to the directory's URL.
+    /// Creates a directory without keys. The URL for credential requests may be relative.
     pub fn new(request_uri: impl Into<String>) -> Self {
         Self {
             request_uri: request_uri.into(),
@@ -60,18 +60,14 @@ impl Directory {
         }
     }
 
-    /// Adds a key that clients may use from `not_before`, in whole seconds, or immediately if `None`.
-    ///
-    /// Clients use the first valid key.
+    /// Adds a key, usable from `not_before` in whole seconds, or at once. Clients use the first usable one.
     #[must_use]
     pub fn with_key(mut self, key: PublicKey, not_before: Option<Timestamp>) -> Self {
         self.keys.push((key, not_before));
         self
     }
 
-    /// Parses a directory.
-    ///
-    /// Ignores unknown members, unknown or malformed keys, and keys after the first [`MAX_KEYS`](Self::MAX_KEYS).
+    /// Parses a directory, without unknown members, and unknown or malformed keys.
     ///
     /// # Errors
     ///
@@ -118,12 +114,12 @@ impl Directory {
         &self.request_uri
     }
 
-    /// Returns all keys in order, with the time from which clients may use each.
+    /// Returns all keys in order, with the time from which each is usable.
     pub fn keys(&self) -> impl Iterator<Item = (&PublicKey, Option<Timestamp>)> {
         self.keys.iter().map(|(key, not_before)| (key, *not_before))
     }
 
-    /// Returns the first key of this profile that may be used at `now`.
+    /// Returns the first key of this profile that is usable at `now`.
     pub fn preferred_key(&self, profile: Profile, now: Timestamp) -> Option<&PublicKey> {
         let mut usable = self
             .keys()
@@ -131,13 +127,12 @@ impl Directory {
         usable.find(|(key, _)| key.profile() == profile).map(|(key, _)| key)
     }
 
-    /// Returns the key with this ID, even if it may not be used yet.
+    /// Returns the key with this ID, even if it is not usable yet.
     pub fn key(&self, id: &KeyId) -> Option<&PublicKey> {
         self.keys().map(|(key, _)| key).find(|key| key.key_id() == *id)
     }
 }
 
-/// Returns `None` for a malformed or unknown entry.
 fn key(entry: &Value) -> Option<(PublicKey, Option<Timestamp>)> {
     let token_type = u16::try_from(entry["token-type"].as_u64()?).ok()?;
     let profile = Profile::from_token_type(token_type)?;

@@ -1,4 +1,4 @@
-//! gRPC statuses in header fields. gRPC clients do not interpret HTTP statuses.
+//! gRPC clients do not interpret HTTP statuses.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 
@@ -7,7 +7,7 @@ pub(super) const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub(super) const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 pub(super) const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-/// The content type without parameters, for gRPC and gRPC-Web requests.
+/// Without parameters.
 pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     let content_type = request.get(header::CONTENT_TYPE)?.to_str().ok()?;
     let media_type = content_type.split(';').next()?.trim_end().to_ascii_lowercase();
@@ -21,7 +21,7 @@ pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
 }
 
-/// Maps a gRPC status for a missing token or an exhausted quota to its HTTP status.
+/// For a missing token or an exhausted quota.
 pub(super) fn http_status<B>(response: &Response<B>) -> StatusCode {
     match response.headers().get(STATUS).map(HeaderValue::as_bytes) {
         Some(b"8" | b"9") => StatusCode::TOO_MANY_REQUESTS,

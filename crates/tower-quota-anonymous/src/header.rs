@@ -38,7 +38,7 @@ pub struct Challenge {
 impl Challenge {
     /// The maximum number of challenges read from a response.
     pub const MAX_COUNT: usize = 16;
-    /// The maximum total length of the field lines that are read, in bytes.
+    /// The maximum total length of the field lines read, in bytes.
     pub const MAX_LENGTH: usize = schemes::MAX_LENGTH;
 
     /// Creates a challenge without attributes.
@@ -51,7 +51,7 @@ impl Challenge {
         }
     }
 
-    /// Adds a public key, in the encoding of its token type.
+    /// Adds a public key in the encoding of its token type.
     #[must_use]
     pub fn with_token_key(self, key: impl Into<Vec<u8>>) -> Self {
         Self {
@@ -60,7 +60,7 @@ impl Challenge {
         }
     }
 
-    /// Adds the number of presentations per credential and context. 0 is omitted, because clients could not use it.
+    /// Adds the number of presentations per credential and context. 0 is omitted.
     #[must_use]
     pub fn with_rate_limit(self, limit: u32) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Challenge {
         }
     }
 
-    /// Adds the time for which the challenge is accepted, rounded down to whole seconds.
+    /// Adds how long the challenge is accepted, rounded down to whole seconds.
     #[must_use]
     pub fn with_max_age(self, age: Duration) -> Self {
         Self {
@@ -80,8 +80,8 @@ impl Challenge {
 
     /// Parses the challenges of a response, in order, up to [`MAX_COUNT`](Self::MAX_COUNT).
     ///
-    /// Omits other schemes, and challenges without `challenge`, with a duplicate attribute or with an invalid one.
-    /// Quotes and padding are optional, and unknown attributes are ignored.
+    /// Omits other schemes, and challenges without `challenge` or with a duplicate or invalid attribute. Ignores
+    /// unknown attributes. Quotes and padding are optional.
     ///
     /// ```
     /// use http::{HeaderMap, header::WWW_AUTHENTICATE};
@@ -149,7 +149,7 @@ impl Challenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if the token challenge is malformed or has an unknown token type.
+    /// Returns an error if it is malformed or has an unknown token type.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
     }
@@ -159,17 +159,17 @@ impl Challenge {
         &self.challenge
     }
 
-    /// Returns the public key in the encoding of its token type, without validation.
+    /// Returns the public key in the encoding of its token type, not validated.
     pub fn token_key(&self) -> Option<&[u8]> {
         self.token_key.as_deref()
     }
 
-    /// Returns the number of presentations per credential in this context, at least 1.
+    /// Returns the number of presentations per credential and context, at least 1.
     pub fn rate_limit(&self) -> Option<u32> {
         self.rate_limit
     }
 
-    /// Returns the time for which the challenge is accepted.
+    /// Returns how long the challenge is accepted.
     pub fn max_age(&self) -> Option<Duration> {
         self.max_age
     }

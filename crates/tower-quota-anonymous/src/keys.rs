@@ -7,11 +7,11 @@ use std::{
 use super::{CredentialError, Directory, IssuerKey, KeyId, Profile};
 use tower_quota::clock::Timestamp;
 
-/// The keys of an issuer and its origins, with the period in which each key is issued.
+/// The keys of an issuer and its origins, with the period in which each is issued.
 ///
-/// Several keys per profile are needed only during a rotation. Origins show the key whose period began last, and switch
-/// at the start of a window: **a new key is a new allowance**, which in the middle of a window would be added to that
-/// of the old key. Origins accept a credential as long as their set contains its key.
+/// Several keys per profile are needed only during a [rotation](crate::guide#keys). Origins show the key whose period
+/// began last, and switch at the start of a window: **a new key is a new allowance**, which in the middle of a window
+/// would be added to that of the old key.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -32,9 +32,6 @@ use tower_quota::clock::Timestamp;
 /// assert_eq!(preferred(hour(24)), Some(new));
 /// # Ok::<_, tower_quota_anonymous::CredentialError>(())
 /// ```
-///
-/// To change keys without a restart, call [`OriginLayer::replace_keys`](super::OriginLayer::replace_keys) first, then
-/// [`Issuer::replace_keys`](super::Issuer::replace_keys).
 #[derive(Clone, Debug, Default)]
 pub struct KeySet(Vec<Scheduled>);
 
@@ -58,7 +55,7 @@ impl Scheduled {
 }
 
 impl KeySet {
-    /// The maximum lead of client clocks: keys are issued this long before their period begins.
+    /// How far client clocks may be ahead.
     const SKEW: Duration = Duration::from_secs(60);
 
     /// Creates an empty set.
@@ -66,10 +63,9 @@ impl KeySet {
         Self::default()
     }
 
-    /// Adds a key and the period in which credentials are issued with it: `..` means always.
+    /// Adds a key and the period in which it is issued: `..` means always.
     ///
-    /// The directory lists the key until the period ends, with its start as `not-before`. Origins accept the key's
-    /// tokens as long as it is in their set.
+    /// The directory lists it until the period ends, with the start as `not-before`.
     pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {
         let next = |moment: Timestamp| moment.saturating_add(Duration::from_micros(1));
         self.0.push(Scheduled {
@@ -87,8 +83,9 @@ impl KeySet {
         });
     }
 
-    /// Generates a key whose ID ends with a different byte than the others of the profile, as issuers and origins
-    /// require. Does not add the key, so that it can be stored first.
+    /// Generates a key without adding it, so that it can be stored first.
+    ///
+    /// Its ID ends with a different byte than the others of the profile, as issuers and origins require.
     ///
     /// # Errors
     ///
@@ -111,8 +108,7 @@ impl KeySet {
         self.0.extend(other.0);
     }
 
-    /// Returns the public keys whose period has not ended at `now`, latest first, because clients use the first valid
-    /// key.
+    /// Returns the public keys whose period has not ended at `now`, latest first.
     pub fn directory(&self, request_uri: &str, now: Timestamp) -> Directory {
         let mut listed: Vec<_> = self.0.iter().filter(|scheduled| !scheduled.is_over(now)).collect();
         listed.sort_by_key(|scheduled| Reverse(scheduled.not_before));
@@ -123,8 +119,7 @@ impl KeySet {
             })
     }
 
-    /// Returns at most one key per profile for a window that begins at `start`: among keys whose period has not ended,
-    /// the one whose period began last, or will begin first.
+    /// Of each profile, the key whose period began last before `start`, or will begin first, if it has not ended.
     pub(super) fn shown(&self, start: Timestamp) -> impl Iterator<Item = &IssuerKey> {
         let rank = move |scheduled: &&Scheduled| {
             let begins = scheduled.not_before.unwrap_or_default();
@@ -141,7 +136,7 @@ impl KeySet {
         self.iter().find(|key| key.key_id() == id)
     }
 
-    /// Returns the key that a request names, if it can be issued at `now`.
+    /// The key that a request names, if it can be issued at `now`.
     pub(super) fn usable(&self, profile: Profile, truncated: u8, now: Timestamp) -> Option<&IssuerKey> {
         let scheduled = self.find(profile, truncated)?;
         let begun = scheduled
@@ -155,7 +150,7 @@ impl KeySet {
         named.find(|scheduled| (scheduled.key.profile(), scheduled.key.key_id().truncated()) == (profile, truncated))
     }
 
-    /// Checks the set for readers whose directory or challenge is up to `age` old.
+    /// `age` bounds that of the readers' directory or challenge.
     pub(super) fn check(&self, (reader, age): (&str, Duration)) -> Result<(), String> {
         if !(1..=Directory::MAX_KEYS).contains(&self.0.len()) {
             let (keys, most) = (self.0.len(), Directory::MAX_KEYS);
@@ -180,8 +175,7 @@ impl KeySet {
         Ok(())
     }
 
-    /// A key must work until all readers have the next key, so the next key must begin more than `age` before this key
-    /// ends.
+    /// The next key must begin more than `age` before this one ends, so that all readers have it.
     fn ends_too_early(&self, index: usize, age: Duration) -> bool {
         let ending = &self.0[index];
         let successors = self.0.iter().filter(|next| next.key.profile() == ending.key.profile());

@@ -4,8 +4,7 @@
 //! to N *tokens* for each challenge of an *origin*. The origin learns that a token is valid and unspent, but not whose
 //! it is: tokens cannot be linked to each other or to their issuance.
 //!
-//! Use this crate if a limit by address rejects too many requests (mobile networks, VPNs), and limits by user are
-//! undesirable or impossible.
+//! Use this crate if a limit by address rejects too many requests, and limits by user are undesirable or impossible.
 //!
 //! ```
 //! use std::{convert::Infallible, time::Duration};
@@ -34,17 +33,11 @@
 //! # }).unwrap();
 //! ```
 //!
-//! The README contains a complete program. The [`guide`] covers guarantees, sizing, key rotation, failures, metrics and
-//! alerts.
+//! The README contains a complete program. The [`guide`] covers [guarantees and their
+//! limits](guide#what-it-does-not-promise), sizing, key rotation, failures, metrics and alerts.
 //!
-//! # Limitations
-//!
-//! - **The crate has not been audited.** Computations are constant-time only as far as the `p256` and `p384` crates
-//!   document.
-//! - Issuer and origin share the private key, with which each can create any number of credentials.
-//! - The nonce of a token is visible. Two tokens with equal nonces and one context come from two credentials, which
-//!   makes the set of clients that a token can come from a little smaller. So does each key: clients with credentials
-//!   of different keys can be distinguished, so use few keys, the same for all clients.
+//! **The crate has not been audited.** Computations are constant-time only as far as the `p256` and `p384` crates
+//! document.
 //!
 //! # Specifications
 //!

@@ -1,4 +1,4 @@
-//! A mutex without poisoning: the code under it keeps its value valid at each step.
+//! Without poisoning: the code under it keeps its value valid at each step.
 
 use std::sync::{MutexGuard, PoisonError};
 

@@ -1,6 +1,6 @@
 use std::mem;
 
-/// Returns the service that was polled ready, and leaves a clone, which need not be ready.
+/// Leaves a clone, which need not be ready.
 pub(super) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     mem::replace(service, clone)

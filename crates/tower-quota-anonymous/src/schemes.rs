@@ -1,4 +1,4 @@
-//! A parser for HTTP authentication fields, which finds the `PrivateToken` scheme in lists of schemes.
+//! HTTP authentication fields: finds `PrivateToken` in lists of schemes.
 
 use std::borrow::Cow;
 
@@ -27,7 +27,7 @@ fn scheme_of(line: &[u8]) -> Option<()> {
     scheme.eq_ignore_ascii_case(SCHEME.as_bytes()).then_some(())
 }
 
-/// A list of challenges or credentials (RFC 9110, section 11).
+/// RFC 9110, section 11.
 pub(super) struct Schemes<'a>(pub(super) &'a [u8]);
 
 pub(super) struct Scheme<'a> {
@@ -36,7 +36,6 @@ pub(super) struct Scheme<'a> {
 }
 
 impl<'a> Scheme<'a> {
-    /// Returns `None` for other schemes.
     pub(super) fn private_token(self) -> Option<Result<Parameters<'a>, MessageError>> {
         self.name
             .eq_ignore_ascii_case(SCHEME.as_bytes())
@@ -56,7 +55,6 @@ impl<'a> Parameters<'a> {
         self.0.iter().find(is_named).map(|(_, value)| &**value)
     }
 
-    /// Rejects duplicate names.
     fn checked(mut self) -> Result<Self, MessageError> {
         let is_twice = (1..self.0.len()).any(|index| {
             let (before, rest) = self.0.split_at_mut(index);
@@ -129,7 +127,7 @@ impl<'a> Schemes<'a> {
         Some(Err(Parameters::MALFORMED))
     }
 
-    /// A quoted string, or everything up to the next comma or space, because base64 with padding need not be quoted.
+    /// Up to the next comma or space, because base64 with padding need not be quoted.
     fn value(&mut self) -> Option<Cow<'a, [u8]>> {
         if self.0.first() != Some(&b'"') {
             let value = self.pass_over(|byte| byte != b',' && !is_space(byte));
@@ -161,13 +159,11 @@ impl<'a> Schemes<'a> {
         None
     }
 
-    /// Token characters, at least one.
     fn token(&mut self) -> Option<&'a [u8]> {
         let token = self.pass_over(|byte| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte));
         (!token.is_empty()).then_some(token)
     }
 
-    /// Skips to the next comma outside quotes.
     fn skip_item(&mut self) {
         while let Some(byte) = self.0.first() {
             match byte {
@@ -178,7 +174,6 @@ impl<'a> Schemes<'a> {
         }
     }
 
-    /// Returns the skipped bytes.
     fn pass_over(&mut self, is_skipped: impl Fn(u8) -> bool) -> &'a [u8] {
         let end = self
             .0
@@ -191,7 +186,6 @@ impl<'a> Schemes<'a> {
     }
 }
 
-/// Removes the backslashes at these positions.
 fn unescape(content: &[u8], backslashes: &[usize]) -> Vec<u8> {
     let bytes = content.iter().enumerate();
     let kept = bytes.filter(|(position, _)| backslashes.binary_search(position).is_err());

@@ -1,5 +1,4 @@
-//! Events and counters of origins and issuers, which reveal neither the owner of a token nor the recipient of a
-//! credential.
+//! Reveals neither the owner of a token nor the recipient of a credential.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -12,7 +11,6 @@ macro_rules! token_event {
     };
 }
 
-/// Keeps the request's span for a future that is spawned.
 pub(super) fn in_current_span<F>(future: F) -> Instrumented<F> {
     tracing::Instrument::in_current_span(future)
 }
@@ -26,7 +24,7 @@ pub(super) struct TokenTelemetry {
 }
 
 impl TokenTelemetry {
-    /// Called once per request that the origin has checked, unless the request was cancelled first or needs no token.
+    /// Once per checked request, unless it was cancelled first or needs no token.
     pub(super) fn judged(&self, policy: &str, outcome: &'static str) {
         self.counters.judged(policy, outcome);
     }
@@ -47,7 +45,6 @@ impl TokenTelemetry {
         }
     }
 
-    /// This process cannot store more tags, and rejects tokens until old ones expire.
     pub(super) fn tags_full(&self, now: Timestamp) {
         if let Some(suppressed) = self.full.due(now) {
             token_event!(
@@ -76,7 +73,7 @@ pub(super) struct IssuerTelemetry {
 }
 
 impl IssuerTelemetry {
-    /// Called once per credential request, unless the request was cancelled first.
+    /// Once per credential request, unless it was cancelled first.
     pub(super) fn answered(&self, outcome: &'static str) {
         self.counters.answered(outcome);
     }
@@ -92,7 +89,7 @@ impl IssuerTelemetry {
     }
 }
 
-/// Limits an event to one in ten seconds, and counts suppressed ones.
+/// At most one event in ten seconds, with a count of suppressed ones.
 #[derive(Debug, Default)]
 struct Throttle {
     next: AtomicU64,
@@ -114,7 +111,7 @@ impl Throttle {
     }
 }
 
-/// Described on first use, so that only programs with an origin or an issuer expose these metrics.
+/// On first use, so that only programs with an origin or an issuer expose these metrics.
 #[derive(Debug, Default)]
 struct Counters {
     #[cfg(feature = "metrics")]

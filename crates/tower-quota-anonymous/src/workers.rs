@@ -1,5 +1,4 @@
-//! Threads for curve arithmetic, which takes milliseconds of CPU time, and a fair queue in which address groups take
-//! turns.
+//! Threads for curve arithmetic, which takes milliseconds of CPU time, and a fair queue.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,17 +13,16 @@ use tokio::{sync::oneshot, task};
 
 use super::{mutex::Mutex, settings::check};
 
-/// Addresses that share one line of the queue, `None` for requests without an address.
+/// `None` for requests without an address.
 type Group = Option<IpNet>;
 
-/// Dropping the sender notifies the waiter that it was displaced.
+/// Dropped if the waiter was displaced.
 type Waiter = oneshot::Sender<Turn>;
 
 const STRANGERS: usize = 0;
 /// Groups with recent valid requests.
 const KNOWN: usize = 1;
 
-/// Uses at most `threads` blocking threads, with at most `max_waiting` queued requests.
 #[derive(Clone)]
 pub(super) struct Workers(Arc<Mutex<Queue>>);
 
@@ -39,9 +37,7 @@ struct Queue {
 /// Each group has one line, and the groups take turns.
 #[derive(Default)]
 struct Class {
-    /// Without empty lines.
     lines: HashMap<Group, VecDeque<Waiter>>,
-    /// The groups with a line, next first.
     turns: VecDeque<Group>,
     waiting: usize,
 }
@@ -49,10 +45,9 @@ struct Class {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overloaded;
 
-/// Permission to use a thread. Dropping it passes the thread to the next waiter.
+/// Dropping it passes the thread to the next waiter.
 pub(super) struct Turn(Workers);
 
-/// A queue position, which is left on drop.
 struct Place<'a> {
     workers: &'a Workers,
     class: usize,
@@ -63,7 +58,7 @@ impl Workers {
     const THREADS: RangeInclusive<usize> = 1..=1_024;
     const QUEUED: RangeInclusive<usize> = 0..=1 << 16;
 
-    /// `name` is the setting for the threads. By default, one core is left for other requests.
+    /// `name` is the setting. By default, one core is left for other requests.
     pub(super) fn configured(name: &str, threads: Option<usize>, max_queued: Option<usize>) -> Result<Self, String> {
         let threads = threads.unwrap_or_else(|| {
             let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -85,7 +80,7 @@ impl Workers {
         })))
     }
 
-    /// The number of requests that can run or wait.
+    /// Running or waiting.
     pub(super) fn capacity(&self) -> usize {
         let queue = self.0.lock();
         queue.threads + queue.max_waiting
@@ -96,8 +91,6 @@ impl Workers {
         2 * (queue.threads - queue.idle + queue.waiting()) >= queue.threads + queue.max_waiting
     }
 
-    /// Waits for a thread.
-    ///
     /// In a full queue, a newcomer displaces the last waiter of the longest line that is longer than its own would be.
     /// Half of the queue is reserved for known groups: below it, they displace any stranger, and strangers cannot
     /// displace them.
@@ -148,7 +141,7 @@ impl Queue {
         Ok(turn)
     }
 
-    /// The class to displace from, for a newcomer of `class` whose line would have this length.
+    /// For a newcomer of `class` whose line would have this length.
     fn victims(&self, class: usize, length: usize) -> Result<usize, Overloaded> {
         let (reserved, known) = (self.max_waiting / 2, self.classes[KNOWN].waiting);
         if class == KNOWN && known < reserved {
@@ -167,7 +160,7 @@ impl Queue {
         victims.max_by_key(|class| longest[*class]).ok_or(Overloaded)
     }
 
-    /// Returns the next waiter, or marks the thread as idle. The classes alternate while both have waiters.
+    /// Marks the thread as idle without a waiter. The classes alternate while both have waiters.
     fn next(&mut self) -> Option<Waiter> {
         let first = self.next_class;
         for class in [first, 1 - first] {
@@ -201,7 +194,6 @@ impl Class {
         self.lines.values().map(VecDeque::len).max().unwrap_or(0)
     }
 
-    /// Displaces the last waiter of the longest line.
     fn displace(&mut self) {
         let longest = self.lines.iter().max_by_key(|(_, line)| line.len());
         if let Some((&group, _)) = longest {
@@ -229,7 +221,7 @@ impl Class {
 }
 
 impl Turn {
-    /// Runs on a blocking thread, which stays in use until the work is done, even if the request is cancelled.
+    /// The thread stays in use until the work is done, even if the request is cancelled.
     pub(super) async fn run<T: Send + 'static>(
         self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{Challenge, Credential, CredentialRequest, Issuer, Profile, PublicKey, Token, TokenChallenge};
 
-/// A challenge that passed all checks.
 #[derive(Clone)]
 struct Question {
     challenge: TokenChallenge,
@@ -24,7 +23,7 @@ struct Question {
 }
 
 impl TokenClientLayer {
-    /// Returns a token for the first challenge that this client answers, or `None`.
+    /// For the first challenge that this client answers.
     pub(super) async fn answer(&self, challenges: &[Challenge], origin: &str) -> Result<Option<Token>, NoToken> {
         for challenge in challenges {
             let Some(question) = self.question(challenge, origin) else {
@@ -41,7 +40,7 @@ impl TokenClientLayer {
         Ok(None)
     }
 
-    /// Checks a challenge as required by RFC 9577 and by the client's own limits.
+    /// As RFC 9577 requires, and by the client's own limits.
     fn question(&self, challenge: &Challenge, origin: &str) -> Option<Question> {
         let asked = challenge.token_challenge().ok()?;
         let profile = asked.profile()?;
@@ -153,14 +152,14 @@ async fn present(question: Question, key: PublicKey, reserved: Reserved) -> Resu
     blocking(present).await?.map_err(NoToken::Storage)
 }
 
-/// Takes milliseconds of CPU time, so it must not run on an async worker thread.
+/// Takes milliseconds of CPU time.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, NoToken> {
     spawn_blocking(work)
         .await
         .map_err(|error| NoToken::Storage(error.into()))
 }
 
-/// Returns the origin of a request as challenges name it: a host, with a port unless it is the default port.
+/// As challenges name it: a host, with a port unless it is the default port.
 pub(super) fn origin_of(uri: &Uri, headers: &HeaderMap) -> Option<String> {
     let host = match authority(uri) {
         Some((host, port)) => {

@@ -40,7 +40,7 @@ impl TokenClientLayerBuilder {
     const RATE_LIMITS: RangeInclusive<u32> = 1..=1 << 24;
     const ORIGINS: RangeInclusive<usize> = 1..=1_000_000;
 
-    /// Adds an issuer whose credentials are used. Challenges of other issuers are not answered.
+    /// Adds an issuer. Challenges of other issuers are not answered.
     pub fn issuer(mut self, issuer: TrustedIssuer) -> Self {
         self.issuers.push(issuer);
         self
@@ -52,16 +52,15 @@ impl TokenClientLayerBuilder {
         self
     }
 
-    /// Sets the largest accepted limit, from 1 to 16,777,216. Challenges with a larger limit are not answered. Default:
-    /// 65,536.
+    /// Sets the largest accepted limit, which bounds the memory for used nonces.
     ///
-    /// This bounds the memory for used nonces.
+    /// Challenges with a larger limit are not answered. Range: 1 to 16,777,216. Default: 65,536.
     pub fn max_rate_limit(mut self, limit: u32) -> Self {
         self.max_rate_limit = limit;
         self
     }
 
-    /// Sets the maximum number of origins whose last challenge is cached, from 1 to 1,000,000. Default: 1,024.
+    /// Sets the number of origins whose last challenge is cached, from 1 to 1,000,000. Default: 1,024.
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.max_origins = origins;
         self
@@ -73,11 +72,7 @@ impl TokenClientLayerBuilder {
         self
     }
 
-    /// Validates the settings and builds the layer.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first misconfiguration found. The message contains the setting, the value and the range.
+    /// Validates the settings and builds the layer. Fails with the first misconfiguration.
     pub fn build(self) -> Result<TokenClientLayer, BuildError> {
         let settings = self.checked();
         Ok(TokenClientLayer(Arc::new(

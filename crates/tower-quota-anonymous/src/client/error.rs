@@ -4,7 +4,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a [`TokenClient`](super::TokenClient).
 ///
-/// Challenges that the client does not answer are not errors: the response is returned unchanged.
+/// A response with a challenge that the client does not answer is returned unchanged.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -18,20 +18,19 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 pub enum TokenClientError<E> {
     /// The inner service failed.
     Inner(E),
-    /// No credential could be obtained from the issuer. Nothing was sent after the challenge.
+    /// The issuer gave no credential. No token was sent.
     Issuer {
         /// The cause.
         cause: Box<dyn Error + Send + Sync>,
         /// The time until a retry can succeed, if known.
         retry_after: Option<Duration>,
     },
-    /// The credential has no unused token for this challenge. Nothing was sent after the challenge.
+    /// The credential has no unused token for this challenge.
     LimitReached {
-        /// The time until the challenge ends, if the origin has specified it.
+        /// The time until the challenge ends, if known.
         retry_after: Option<Duration>,
     },
-    /// The credential storage failed, or the operating system provided no random bytes. Nothing was sent after the
-    /// challenge.
+    /// The storage failed, or the operating system provided no random bytes.
     Storage(Box<dyn Error + Send + Sync>),
 }
 

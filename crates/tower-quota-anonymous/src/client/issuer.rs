@@ -28,12 +28,12 @@ use tower_quota::{
 
 /// An issuer whose credentials a [`TokenClientLayer`](super::TokenClientLayer) uses.
 ///
-/// The client reaches the issuer through a service of `Request<Bytes>`, which usually adds a login; for another body
-/// type, use `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **The service must
-/// not follow redirects**, because the issuer could redirect the login to another host.
+/// The client reaches it through a service of `Request<Bytes>`, which usually adds a login; for another body type, use
+/// `ServiceBuilder::new().map_request(|request: Request<Bytes>| request.map(Full::new))`. **The service must not follow
+/// redirects**, because the issuer could redirect the login to another host.
 ///
-/// Challenges are answered only for the issuer's [origins](Self::origin). Each origin has a separate directory cache,
-/// wait and budget of **12 credential requests per hour**.
+/// Each [origin](Self::origin) has a separate directory cache, wait and budget of **12 credential requests per hour**.
+/// Requests time out after 10 s.
 /// ```
 /// use std::convert::Infallible;
 /// use bytes::Bytes;
@@ -59,10 +59,9 @@ use tower_quota::{
 ///
 /// # After a failure
 ///
-/// After a failed request, the client does not contact the issuer for 10 s, doubled for each further failure up to 5
-/// minutes, or for its `Retry-After` of up to 10 minutes. After an invalid credential, no other credential of the key
-/// is requested for 5 minutes. Meanwhile, requests that need one fail with
-/// [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
+/// The client does not contact the issuer for 10 s, doubled for each further failure up to 5 minutes, or for its
+/// `Retry-After` of up to 10 minutes. After an invalid credential, it requests no other of the key for 5 minutes.
+/// Meanwhile, requests that need one fail with [`TokenClientError::Issuer`](super::TokenClientError::Issuer).
 pub struct TrustedIssuer {
     pub(super) name: String,
     transport: Box<dyn Transport>,
@@ -75,12 +74,11 @@ pub struct TrustedIssuer {
 }
 
 impl TrustedIssuer {
-    /// The cache time of a directory without `max-age`, and the maximum.
+    /// Of a directory without `max-age`, and the maximum.
     const USUAL_AGE: Duration = Duration::from_secs(300);
     const MAX_AGE: Duration = Duration::from_secs(86_400);
     /// Caps the issuer's `Retry-After`.
     const MAX_WAIT: Duration = Duration::from_secs(600);
-    /// For each request to the issuer.
     const DEADLINE: Duration = Duration::from_secs(10);
     /// Limits the credential requests that an origin can cause.
     const PER_HOUR: usize = 12;
@@ -109,10 +107,10 @@ impl TrustedIssuer {
         }
     }
 
-    /// Answers challenges of this origin: its host, with a port unless it is the default port.
+    /// Answers challenges of this [origin](crate::OriginLayerBuilder::origin): its host, with a port unless it is the
+    /// default port.
     ///
-    /// Required, unless [`any_origin`](Self::any_origin) is set. Must equal a name of the
-    /// [origin](crate::OriginLayerBuilder::origin), ignoring case.
+    /// Case is ignored. Required, unless [`any_origin`](Self::any_origin) is set.
     #[must_use]
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         let state = Arc::new(OriginState::new(Self::PER_HOUR));
@@ -120,19 +118,19 @@ impl TrustedIssuer {
         self
     }
 
-    /// Answers challenges of all origins, which share one state. Cannot be combined with [`origin`](Self::origin).
+    /// Answers challenges of all origins, which share one state. Excludes [`origin`](Self::origin).
     ///
     /// # Security
     ///
-    /// At most 60 credential requests per hour are sent. **One hostile origin can exhaust this budget**, and the
-    /// issuer's ration of credentials, and can observe waits caused by other origins.
+    /// **One hostile origin can exhaust the budget** of 60 credential requests per hour and the issuer's ration, and
+    /// can observe waits caused by other origins.
     #[must_use]
     pub fn any_origin(mut self) -> Self {
         self.any_origin = Some(Arc::new(OriginState::new(Self::PER_HOUR_OF_ALL)));
         self
     }
 
-    /// Sends credential requests to this URL, for example to an attester that relays them.
+    /// Sends credential requests to this URL, such as an attester's.
     ///
     /// Default: the URL in the directory, which must be on the issuer's own host.
     #[must_use]
@@ -141,18 +139,17 @@ impl TrustedIssuer {
         self
     }
 
-    /// Trusts only this key and other pinned keys. Default: the keys in the directory.
-    ///
-    /// Prevents an issuer from distinguishing clients by different keys.
+    /// Trusts only pinned keys, so that the issuer cannot distinguish clients by keys. Default: the keys in the
+    /// directory.
     #[must_use]
     pub fn pin_key(mut self, key: PublicKey) -> Self {
         self.pinned_keys.push(key);
         self
     }
 
-    /// Answers only challenges with this limit or without a limit.
+    /// Answers only challenges with this limit or without one.
     ///
-    /// Default: challenges can have any limit, but challenges without a limit are not answered.
+    /// Default: any limit, but challenges without one are not answered.
     #[must_use]
     pub fn pin_limit(mut self, limit: u32) -> Self {
         self.pinned_limit = Some(limit);
@@ -174,7 +171,7 @@ impl TrustedIssuer {
         }))
     }
 
-    /// `origin` is lowercase. Returns `None` if its challenges must not be answered.
+    /// Returns `None` if its challenges must not be answered. `origin` is lowercase.
     pub(super) fn state(&self, origin: &str) -> Option<&Arc<OriginState>> {
         self.any_origin.as_ref().or_else(|| self.origins.get(origin))
     }
@@ -199,7 +196,7 @@ impl TrustedIssuer {
         }
     }
 
-    /// Returns the key that a challenge names, if it belongs to the issuer, or the issuer's preferred key.
+    /// The key that a challenge names, if it belongs to the issuer, or the issuer's preferred key.
     pub(super) async fn key(
         &self,
         state: &OriginState,
@@ -241,7 +238,7 @@ impl TrustedIssuer {
         Ok(directory)
     }
 
-    /// Returns the response if its status is 200, which means that the issuer has counted the request.
+    /// Status 200 means that the issuer has counted the request.
     pub(super) async fn issue(
         &self,
         state: &OriginState,
@@ -321,7 +318,6 @@ impl fmt::Debug for TrustedIssuer {
     }
 }
 
-/// Accepts a host with an optional port, as [`authority`] does.
 fn is_origin(name: &str) -> bool {
     let url = format!("https://{name}").parse().ok();
     let of_url = url.as_ref().and_then(authority).is_some_and(|(host, port)| {
@@ -331,14 +327,12 @@ fn is_origin(name: &str) -> bool {
     of_url && challenge.is_ok()
 }
 
-/// The wait that a response requests.
 pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let wall = UNIX_EPOCH.checked_add(Duration::from_micros(now.as_micros()));
     let retry_after = RetryAfter::read(headers).ok().flatten()?;
     Some(retry_after.wait(wall.unwrap_or(UNIX_EPOCH)))
 }
 
-/// Expects a host with an optional port.
 fn is_loopback(name: &str) -> bool {
     let Ok(authority) = name.parse::<http::uri::Authority>() else {
         return false;
@@ -348,7 +342,7 @@ fn is_loopback(name: &str) -> bool {
     is_loopback || host.eq_ignore_ascii_case("localhost")
 }
 
-/// Returns the host and the explicit or default port.
+/// With the default port.
 pub(super) fn authority(url: &Uri) -> Option<(String, u16)> {
     let authority = url.authority()?;
     let usual = if url.scheme_str() == Some("http") { 80 } else { 443 };
@@ -358,7 +352,6 @@ pub(super) fn authority(url: &Uri) -> Option<(String, u16)> {
     ))
 }
 
-/// The `max-age` of a response.
 fn max_age(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers
         .get_all(CACHE_CONTROL)

@@ -23,7 +23,8 @@ use tower_quota::clock::Clock;
 /// Answers the challenges of origins with anonymous tokens.
 ///
 /// The client fetches a credential, makes one token per request that needs one, and stops at the limit. Place it around
-/// the service that sends requests. The request content must be `Clone`, because a challenged request is sent again.
+/// the service that sends requests, and *inside* of a `ClientLayer`, so that requests with a token are not delayed. The
+/// request content must be `Clone`, because a challenged request is sent again.
 ///
 /// ```
 /// use std::convert::Infallible;
@@ -74,40 +75,26 @@ use tower_quota::clock::Clock;
 /// # }).unwrap();
 /// ```
 ///
-/// # When tokens are sent
-///
-/// After a 401, further requests to the origin carry a token at once until the `max-age` of the challenge. After a 429,
-/// they do until `Retry-After` or the challenge ends, as long as unused tokens remain.
-///
 /// # Which challenges are answered
 ///
-/// Well-formed challenges in 401 and 429 responses, if:
+/// Well-formed challenges in 401 and 429 responses, if the crate supports the [profile](super::Profile), and
 ///
-/// - the crate supports the [profile](super::Profile),
-/// - the issuer was [configured](TokenClientLayerBuilder::issuer) for the [origin](TrustedIssuer::origin) of the
-///   request, and the challenge names that origin,
+/// - the challenge names the origin of the request, which is an [origin](TrustedIssuer::origin) of a configured
+///   [issuer](TokenClientLayerBuilder::issuer),
 /// - the limit is present or [pinned](TrustedIssuer::pin_limit), and at most
 ///   [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit), and
 /// - the key is in the issuer's directory, or pinned.
 ///
-/// Other responses are returned unchanged. Each request answers at most one challenge, and requests with an
-/// `Authorization` field are not changed.
-///
-/// # Requests to the issuer
-///
-/// The client contacts only the issuer's host or a [configured URL](TrustedIssuer::request_url), over `https`, or
-/// `http` on this computer. Requests time out after ten seconds. [`TrustedIssuer`] has the waits and the budget.
-///
-/// Put a `ClientLayer` *outside* of this layer, so that it does not delay requests that already have a token.
+/// Each request answers at most one challenge. Further requests carry a token at once: after a 401, until the `max-age`
+/// of the challenge; after a 429, until `Retry-After` or the challenge ends, as long as unused tokens remain. Other
+/// responses, and requests with an `Authorization` field, are not changed.
 ///
 /// # Security
 ///
-/// An origin or issuer can track a client by showing each client a different key, context or limit. Pin
-/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit) if you know them.
-///
-/// Some origins of an issuer share credentials: with [`Profile::P384`](super::Profile::P384) all of them, with
-/// [`Profile::P256`](super::Profile::P256) those with the same list of origins. By timing, an origin can detect whether
-/// the client already had a credential, and it can force another fetch by exhausting the [storage](MemoryCredentials).
+/// The client contacts only the issuer's host or a [configured URL](TrustedIssuer::request_url), over `https`, or
+/// `http` on this computer. An origin or issuer can track a client by a key, context or limit of its own: pin
+/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit). The guide describes what origins [can
+/// learn](crate::guide#what-it-does-not-promise).
 #[derive(Clone)]
 pub struct TokenClientLayer(Arc<Settings>);
 

@@ -13,12 +13,11 @@ use tower_quota::clock::Timestamp;
 pub(super) struct OriginState {
     state: Mutex<State>,
     max_issuances: usize,
-    /// Held while a credential is fetched, so that other requests for it wait.
+    /// Other requests for the credential wait.
     pub(super) issuing: Arc<tokio::sync::Mutex<Option<Unanswered>>>,
 }
 
-/// A credential request without a response. The issuer may have charged it, and answers the same bytes again without a
-/// charge.
+/// The issuer may have charged it, and answers the same bytes again without a charge.
 pub(super) struct Unanswered {
     pub(super) credential: ContextName,
     pub(super) request: Arc<CredentialRequest>,
@@ -26,29 +25,26 @@ pub(super) struct Unanswered {
 
 #[derive(Default)]
 struct State {
-    /// The directory and the end of its cache time.
+    /// With the end of its cache time.
     directory: Option<(Directory, Timestamp)>,
     read_at: Option<Timestamp>,
-    /// No request is sent to the issuer before this time.
     blocked_until: Timestamp,
-    /// Failures since the last issuance, reset after a longer pause.
+    /// Since the last issuance; reset after a longer pause.
     failures: u32,
-    /// Credential requests in the last hour.
+    /// In the last hour.
     issued: VecDeque<Timestamp>,
-    /// The time at which a key with an invalid response may be used again. The size is bounded, because each entry
-    /// follows a counted credential request.
+    /// When a key with an invalid response may be used again. Each entry follows a counted credential request.
     failed: BTreeMap<KeyId, Timestamp>,
 }
 
 impl OriginState {
-    /// The minimum time between reads of the directory for unknown keys, because an origin can name any number of
-    /// unknown keys.
+    /// Between reads of the directory for unknown keys, of which an origin can name any number.
     const PAUSE: Duration = Duration::from_secs(60);
     const HOUR: Duration = Duration::from_secs(3_600);
-    /// The first wait after a failure. Prevents an outage from exhausting an hour's issuances within a second.
+    /// Prevents an outage from exhausting an hour's issuances within a second.
     const FIRST_WAIT: Duration = Duration::from_secs(10);
     const MAX_WAIT: Duration = Duration::from_secs(300);
-    /// The time for which no credential of a key is requested after an invalid response.
+    /// For a key, after an invalid response.
     const DISTRUST: Duration = Duration::from_secs(300);
 
     pub(super) fn new(max_issuances: usize) -> Self {
@@ -103,7 +99,6 @@ impl OriginState {
         wait_until(self.state.lock().blocked_until, now, cause)
     }
 
-    /// Returns the wait after an invalid credential of this key.
     pub(super) fn distrust(&self, key: KeyId, now: Timestamp) -> Duration {
         let mut state = self.state.lock();
         state.failed.retain(|_, until| now < *until);
@@ -111,7 +106,7 @@ impl OriginState {
         Self::DISTRUST
     }
 
-    /// Called right before a credential request is sent; fails if it must not be sent.
+    /// Fails if the request, which is sent right after this call, must not be sent.
     pub(super) fn count_issuance(&self, key: KeyId, now: Timestamp) -> Result<(), NoToken> {
         self.check_wait(now)?;
         let mut state = self.state.lock();

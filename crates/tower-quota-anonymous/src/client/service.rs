@@ -14,7 +14,7 @@ use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry
 use crate::{Challenge, Token, grpc::http_status, ready::take_ready, token_to_header_value};
 use tower_quota::clock::Timestamp;
 
-/// The service of [`TokenClientLayer`], which sends requests with `S`, and challenged requests again with a token.
+/// The service of [`TokenClientLayer`], which sends challenged requests again with a token.
 ///
 /// Clones share credentials.
 #[derive(Clone)]
@@ -35,12 +35,12 @@ impl<S> Layer<S> for TokenClientLayer {
 }
 
 impl<S> TokenClient<S> {
-    /// Returns a reference to the inner service. Challenges to direct calls are not answered.
+    /// Returns a reference to the inner service, which answers no challenges.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service. Challenges to direct calls are not answered.
+    /// Returns a mutable reference to the inner service, which answers no challenges.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -75,7 +75,7 @@ where
 
 /// The future of [`TokenClient`].
 ///
-/// If the future is dropped, its token is lost, but a credential that is being fetched is kept.
+/// If dropped, its token is lost, but a credential that is being fetched is kept.
 pub struct TokenClientFuture<R, E>(Sending<R, E>);
 
 type Sending<R, E> = Pin<Box<dyn Future<Output = Result<Response<R>, TokenClientError<E>>> + Send>>;
@@ -132,7 +132,7 @@ where
 }
 
 impl TokenClientLayer {
-    /// If a token is returned, the challenges are cached, too.
+    /// Caches the challenges if it returns a token.
     async fn token_after<E>(
         &self,
         status: StatusCode,
@@ -178,7 +178,6 @@ impl TokenClientLayer {
         token.or_else(|error| if held.is_required { Err(error) } else { Ok(None) })
     }
 
-    /// Includes the end of the challenge in errors.
     async fn token_until<E>(
         &self,
         challenges: &[Challenge],

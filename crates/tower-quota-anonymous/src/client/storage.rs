@@ -14,7 +14,7 @@ use crate::{CredentialError, Profile, UsedNonces, mutex::Mutex};
 /// The future of a [`CredentialStorage`].
 pub type StorageFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, StorageError>> + Send + 'a>>;
 
-/// The name of a credential or a presentation context in a [`CredentialStorage`]: a digest.
+/// The name of a credential or a presentation context: a digest.
 ///
 /// ```
 /// use tower_quota_anonymous::ContextName;
@@ -33,16 +33,16 @@ impl ContextName {
         Self(Sha256::digest(context).into())
     }
 
-    /// Returns the SHA-256 digest of the context.
+    /// Returns the SHA-256 digest.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
 }
 
-/// A credential and one of its nonces, which is reserved for one use.
+/// A credential and one of its nonces, reserved for one use.
 #[derive(Clone)]
 pub struct Reserved {
-    /// The credential, as serialized by [`Credential::to_bytes`](crate::Credential::to_bytes).
+    /// The bytes of [`Credential::to_bytes`](crate::Credential::to_bytes).
     pub credential: Zeroizing<Vec<u8>>,
     /// The reserved nonce.
     pub nonce: u32,
@@ -54,13 +54,10 @@ impl fmt::Debug for Reserved {
     }
 }
 
-/// Stores the credentials of a client.
+/// Stores the credentials of a client, whose bytes are secret.
 ///
-/// **A nonce must never be returned twice**, to different threads or processes or after a crash, because two tokens
-/// with one nonce can be linked, and the second is rejected. [`reserve`](Self::reserve) must persist the nonce *before*
-/// it returns.
-///
-/// The bytes of credentials are secret.
+/// **A nonce must never be returned twice**, to different threads or processes or after a crash: the second token is
+/// rejected, and can be linked to the first. [`reserve`](Self::reserve) must persist the nonce *before* it returns.
 ///
 /// ```
 /// use std::{collections::BTreeMap, sync::Mutex};
@@ -108,11 +105,10 @@ impl fmt::Debug for Reserved {
 /// # }).unwrap();
 /// ```
 pub trait CredentialStorage: Send + Sync + 'static {
-    /// Reserves an unused nonce below `limit` for this credential and presentation context, and returns it with the
-    /// credential.
+    /// Reserves an unused nonce below `limit` for this credential and presentation context.
     ///
-    /// Returns `None` if there is no such credential. Keep all contexts of a credential, because an origin can repeat
-    /// an old challenge. To limit storage, delete the credential with its contexts.
+    /// Returns `None` without such a credential. Keep all contexts of a credential, because an origin can repeat an old
+    /// challenge; to limit storage, delete both.
     fn reserve(&self, credential: ContextName, context: ContextName, limit: u32)
     -> StorageFuture<'_, Option<Reserved>>;
 
@@ -157,9 +153,9 @@ impl Error for StorageError {
     }
 }
 
-/// Stores credentials in the memory of this process: the default of a [`TokenClientLayer`](super::TokenClientLayer).
+/// The default storage, in the memory of this process.
 ///
-/// Evicts the least recently used credential, and one with too many contexts. Clients then request another one.
+/// Evicts the least recently used credential, and one with too many contexts.
 ///
 /// ```
 /// use tower_quota_anonymous::{ContextName, CredentialStorage, MemoryCredentials, Profile};
@@ -190,20 +186,18 @@ struct State {
 struct Kept {
     bytes: Zeroizing<Vec<u8>>,
     used: HashMap<ContextName, UsedNonces>,
-    /// The number of used nonces, in all contexts together.
+    /// In all contexts together.
     nonces: u32,
-    /// A sequence number.
     last_use: u64,
 }
 
 impl MemoryCredentials {
-    /// Per credential, at four bytes each plus the overhead of the set.
+    /// At four bytes each plus the overhead of the set.
     const MAX_NONCES: u32 = 1 << 20;
 
-    /// Creates a storage for `max_credentials` credentials with `max_contexts` contexts each. 0 is treated as 1.
+    /// Creates a storage for `max_credentials` credentials with `max_contexts` contexts each, at least 1.
     ///
-    /// By default, 64 credentials with 4,096 contexts each. A credential has at most 1,048,576 used tokens in all
-    /// contexts together.
+    /// Defaults: 64 and 4,096. A credential has at most 1,048,576 used tokens in all contexts together.
     pub fn new(max_credentials: usize, max_contexts: usize) -> Self {
         Self {
             state: Mutex::default(),

@@ -29,7 +29,6 @@ impl Answer {
     }
 }
 
-/// A type-erased service.
 pub(super) trait Transport: Send + Sync {
     /// Reads at most `max_length` bytes of the content.
     fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending;
@@ -37,7 +36,7 @@ pub(super) trait Transport: Send + Sync {
 
 type Sending = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
 
-/// The lock allows for services that are not `Sync`.
+/// Services need not be `Sync`.
 pub(super) struct ServiceTransport<S>(pub(super) Mutex<S>);
 
 impl<S, B> Transport for ServiceTransport<S>

@@ -40,7 +40,7 @@ pub struct IssuerBuilder {
 }
 
 impl Issuer {
-    /// Returns a builder for an issuer with this policy, which decides who gets credentials.
+    /// Returns a builder for an issuer. `policy` decides who gets credentials.
     pub fn builder(policy: impl IssuancePolicy) -> IssuerBuilder {
         IssuerBuilder {
             policy: Box::new(policy),
@@ -55,41 +55,41 @@ impl Issuer {
 }
 
 impl IssuerBuilder {
-    /// Sets the keys and their periods. Required: at most 64 keys, and the IDs of two keys of one profile must end with
-    /// different bytes.
+    /// Sets the keys and their periods. Required.
+    ///
+    /// At most 64 keys. The IDs of two keys of one profile must end with different bytes.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys = keys;
         self
     }
 
-    /// Sets the address for credential requests in the directory: a path, or a URL whose path this issuer serves.
-    /// Default: `/arc/request`.
+    /// Sets the address for credential requests: a path, or a URL whose path this issuer serves. Default:
+    /// `/arc/request`.
     pub fn request_uri(mut self, uri: impl Into<String>) -> Self {
         self.request_uri = uri.into();
         self
     }
 
-    /// Sets how long caches may keep the directory, in whole seconds, from 1 s to 31 days. Default: one hour.
+    /// Sets how long caches may keep the directory, in whole seconds.
     ///
-    /// The periods of a key and the next one must overlap for longer than this.
+    /// The periods of a key and the next one must overlap for longer. Range: 1 s to 31 days. Default: one hour.
     pub fn cache_lifetime(mut self, lifetime: Duration) -> Self {
         self.cache_lifetime = lifetime;
         self
     }
 
-    /// Sets the number of credentials issued in parallel, each on a blocking thread of Tokio, from 1 to 1,024. Default:
-    /// the number of cores minus one, at least 1.
+    /// Sets how many credentials are issued in parallel, each on a blocking thread of Tokio.
     ///
-    /// See [sizing](crate::guide).
+    /// Range: 1 to 1,024. Default: the number of cores minus one, at least 1. See [sizing](crate::guide#sizing).
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads);
         self
     }
 
-    /// Sets the number of granted requests that wait for a thread, from 0 to 65,536. Default: 64 per thread.
+    /// Sets how many granted requests wait for a thread.
     ///
     /// Further requests get 503 and `Retry-After`, and can be [repeated](super::IssuancePolicy#repeats) without another
-    /// charge.
+    /// charge. Range: 0 to 65,536. Default: 64 per thread.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);
         self
@@ -101,11 +101,7 @@ impl IssuerBuilder {
         self
     }
 
-    /// Validates the settings and builds the issuer.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first misconfiguration found. The message contains the setting, the value and the range.
+    /// Validates the settings and builds the issuer. Fails with the first misconfiguration.
     pub fn build(self) -> Result<Issuer, BuildError> {
         let issuing = self.checked();
         Ok(Issuer(Arc::new(

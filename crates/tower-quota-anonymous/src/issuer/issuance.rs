@@ -1,4 +1,4 @@
-//! The steps of a credential request: cheap checks, the decision, the queue, the computation.
+//! Cheap checks, the decision, the queue, the computation.
 
 use std::time::Duration;
 
@@ -16,7 +16,6 @@ impl Issuing {
     /// Token type and truncated key ID.
     const HEAD: usize = 3;
 
-    /// P-384 has the longest requests.
     pub(super) const MAX_REQUEST: usize = Self::HEAD + Profile::P384.request_len();
 
     /// `content` is `None` if it was too long or incomplete.
@@ -26,7 +25,7 @@ impl Issuing {
         response
     }
 
-    /// Returns the metric label and the response.
+    /// With the metric label.
     async fn answer(&self, head: Parts, content: Option<Bytes>) -> (&'static str, Response<Bytes>) {
         let Some((key, content)) = content.and_then(|content| Some((self.key_of(&content)?, content))) else {
             return invalid();
@@ -63,7 +62,6 @@ impl Issuing {
         (outcome, response)
     }
 
-    /// `None` if the request is malformed or names an unknown key.
     fn key_of(&self, content: &[u8]) -> Option<IssuerKey> {
         let (&[first, second, truncated], request) = content.split_first_chunk::<{ Self::HEAD }>()?;
         let profile = Profile::from_token_type(u16::from_be_bytes([first, second]))?;

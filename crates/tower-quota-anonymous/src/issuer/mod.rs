@@ -18,7 +18,7 @@ pub use self::{
 use super::{BuildError, KeySet, telemetry::IssuerTelemetry, workers::Workers};
 use tower_quota::clock::Clock;
 
-/// An issuer of anonymous credentials: a Tower service that serves the directory and credential requests.
+/// An issuer of anonymous credentials: a Tower service for the directory and credential requests.
 ///
 /// Implements RFC 9578, section 4, and draft-yun-privacypass-arc-00, "Issuance". Origins need the same
 /// [`IssuerKey`](super::IssuerKey)s. Mount the service at both paths:
@@ -81,25 +81,18 @@ use tower_quota::clock::Clock;
 ///
 /// | request | response |
 /// |---|---|
-/// | `GET` or `HEAD` of the [directory](super::Directory::PATH) | 200 with the keys, which caches keep for the [lifetime](IssuerBuilder::cache_lifetime) |
-/// | `POST` of a valid request that the policy grants | 200 with the credential response |
-/// | unknown token type or key, wrong length, or an invalid point or proof | 422 |
+/// | `GET` or `HEAD` of the [directory](super::Directory::PATH) | 200 with the keys, for the [lifetime](IssuerBuilder::cache_lifetime) of caches |
+/// | valid `POST` that the policy grants | 200 with the credential response |
+/// | unknown token type or key, wrong length, invalid point or proof | 422 |
 /// | rejected by the [policy](IssuancePolicy) | 403, 429, or the policy's response |
-/// | content of another type | 415 |
+/// | another content type | 415 |
 /// | another method | 405 with `Allow` |
-/// | granted, but the queue is full | 503 with `Retry-After`; see [repeats](IssuancePolicy#repeats) |
-/// | any other path | 404 |
+/// | full [queue](IssuerBuilder::max_queued) | 503 with `Retry-After`; see [repeats](IssuancePolicy#repeats) |
+/// | another path | 404 |
 ///
-/// Rejections are `application/problem+json` and must not be cached.
-///
-/// The format is checked, the policy decides, the request waits in the [queue](IssuerBuilder::max_queued), and the
-/// credential is computed.
-///
-/// # Limitations
-///
-/// - Put authentication and limits by address around the issuer: it does not authenticate callers, and does not limit
-///   requests for the directory and invalid requests.
-/// - Credentials expire only when origins no longer accept their key.
+/// Rejections are `application/problem+json` and must not be cached. Put authentication and limits by address around
+/// the issuer, which does not authenticate callers, or limit directory and invalid requests. Credentials expire only
+/// when origins no longer accept their key.
 #[derive(Clone)]
 pub struct Issuer(Arc<Issuing>);
 
@@ -130,7 +123,7 @@ impl Issuer {
         self.0.keys.load_full()
     }
 
-    /// Replaces the keys in all clones. Requests in progress use the previous keys.
+    /// Replaces the keys in all clones. Requests in progress use the previous ones.
     ///
     /// Keep each key in the set until its period has ended.
     ///

@@ -1,4 +1,4 @@
-//! Notes record credential charges, in the store of the layer that has charged them.
+//! Notes of credential charges, in the store of the layer that charged.
 //!
 //! Written after the charge. Otherwise, two equal concurrent requests could both be granted through the note of a
 //! charge that the store then rejects.
@@ -10,7 +10,7 @@ use tower_quota::{
     calendar::CalendarPeriod,
 };
 
-/// The note of a caller's request: a log with one entry for the charge, and one for each repeat.
+/// A log with one entry for the charge, and one for each repeat.
 pub(super) struct Note {
     limiter: Limiter,
     policies: PolicySet,
@@ -20,15 +20,14 @@ pub(super) struct Note {
 impl Note {
     const REPEATS: u64 = 3;
 
-    /// The units of the charge's entry: more than all repeats together, so that a second charge is rejected until the
-    /// first entry expires. One unit less would let two charges exceed the quota by one, and the rejection cache would
-    /// admit only one repeat at a time.
+    /// More than all repeats together, so that a second charge is rejected until the first entry expires. One unit less
+    /// would let two charges exceed the quota by one, and the rejection cache would admit only one repeat at a time.
     const FIRST: u64 = Self::REPEATS + 2;
 
     /// Clients may need longer for a retry than the shortest windows.
     const SHORTEST: Duration = Duration::from_secs(60);
 
-    /// A month, regardless of the refill time, because the store keeps one note per charge.
+    /// Regardless of the refill time, because the store keeps one note per charge.
     const LONGEST: Duration = Duration::from_secs(31 * 86_400);
 
     /// `None` if the charge is never restored.
@@ -51,15 +50,15 @@ impl Note {
         })
     }
 
-    /// Records a charge, or counts a repeat if the request was recorded before, in which case the charge must be
-    /// refunded. If the store fails, the charge is not refunded, and the next request is charged, too.
+    /// Records a charge, or counts a repeat of a recorded request, whose charge must be refunded. If the store fails,
+    /// nothing is refunded, and the next request is charged, too.
     pub(super) async fn write(&self) -> Option<Permit> {
         let written = self.charge(Self::FIRST).await;
         let has_note = written.is_err_and(|decision| decision.outcome() == Outcome::Rejected);
         if has_note { self.repeat().await } else { None }
     }
 
-    /// Counts a repeat of a recorded request. `None` if there is no note, or no repeats remain.
+    /// Counts a repeat. `None` if there is no note, or no repeats remain.
     pub(super) async fn find(&self) -> Option<Permit> {
         let noted = self.charge(0).await.ok()?;
         let remaining = noted.decision().allowances().next()?.remaining();
@@ -80,7 +79,7 @@ impl Note {
     }
 }
 
-/// The time until the units of a policy are restored.
+/// Until units are restored.
 fn window(policy: &QuotaPolicy) -> Option<Duration> {
     let calendar = policy.calendar_window().map(|window| match window.period() {
         CalendarPeriod::Day => Duration::from_secs(86_400),

@@ -14,8 +14,7 @@ use tower_quota::Permit;
 /// or an attestation, or limit the credentials by address.
 ///
 /// A function from an [`IssuanceRequest`] to a future of an [`IssuanceDecision`] is a policy. So is a
-/// [`RateLimitLayer`](tower_quota::RateLimitLayer), whose quotas limit the credentials per partition: see
-/// [`Issuer`](super::Issuer).
+/// [`RateLimitLayer`](tower_quota::RateLimitLayer), as for [`Issuer`](super::Issuer).
 ///
 /// ```
 /// use std::time::Duration;
@@ -54,22 +53,20 @@ use tower_quota::Permit;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The policy is called for well-formed requests only, before they enter the [queue](super::IssuerBuilder::max_queued).
-/// A function that calls a database should limit its concurrent calls, as a `RateLimitLayer` does.
+/// Only well-formed requests reach the policy, before the [queue](super::IssuerBuilder::max_queued). A function should
+/// limit its concurrent calls of a database.
 ///
 /// # A `RateLimitLayer` as a policy
 ///
-/// - With a key by address, an address has *credentials × N* tokens in each window.
-/// - Requests that pass uncounted get 503, because a credential would outlast the outage.
-/// - Concurrency limits alone do not limit the number of credentials.
+/// Its quotas limit the credentials per partition: an address has *credentials × N* tokens per window. Requests that
+/// pass uncounted get 503, because a credential would outlast the outage. Concurrency limits alone do not limit
+/// credentials.
 ///
 /// # Repeats
 ///
 /// A charge is not refunded if the queue is full (503), the proof is invalid (422), or the response is lost. A
-/// `RateLimitLayer` therefore grants a charged request again without a charge, up to three times: see the
-/// [guide](crate::guide#repeats-of-a-credential-request).
-///
-/// A function can implement repeats with [`digest`](IssuanceRequest::digest).
+/// `RateLimitLayer` [grants a charged request again](crate::guide#repeats-of-a-credential-request), up to three times.
+/// A function can use [`digest`](IssuanceRequest::digest).
 pub trait IssuancePolicy: Send + Sync + 'static {
     /// Decides about a request.
     fn decide(&self, request: IssuanceRequest) -> IssuanceDecisionFuture;
@@ -88,10 +85,9 @@ where
     }
 }
 
-/// A credential request as a policy sees it: the head of the HTTP request, including extensions from outer layers, and
-/// the key.
+/// A credential request as a policy sees it.
 ///
-/// The extensions also contain the [`KeyId`], to count by account *and* key.
+/// The extensions of its head include those from outer layers, and the [`KeyId`], to count by account *and* key.
 #[derive(Clone)]
 pub struct IssuanceRequest {
     parts: Parts,
@@ -126,12 +122,12 @@ impl IssuanceRequest {
         self.profile
     }
 
-    /// Returns the ID of the key for the credential.
+    /// Returns the ID of the key.
     pub fn key_id(&self) -> KeyId {
         self.key_id
     }
 
-    /// Returns the SHA-256 digest of the key ID and the content of the request.
+    /// Returns the SHA-256 digest of the key ID and the content.
     ///
     /// Requests with equal digests get the same tokens. Store the digest with the charge, and limit the repeats.
     pub fn digest(&self) -> [u8; 32] {
@@ -140,7 +136,7 @@ impl IssuanceRequest {
 }
 
 impl fmt::Debug for IssuanceRequest {
-    /// Omits the head, whose fields may identify the caller.
+    /// Omits the head, which may identify the caller.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IssuanceRequest")
             .field("profile", &self.profile)
@@ -149,7 +145,7 @@ impl fmt::Debug for IssuanceRequest {
     }
 }
 
-/// The decision of a policy about a credential request. See [`IssuancePolicy`] for an example.
+/// The decision of an [`IssuancePolicy`].
 pub struct IssuanceDecision(pub(super) Verdict);
 
 pub(super) enum Verdict {
@@ -159,11 +155,10 @@ pub(super) enum Verdict {
 
 #[derive(Default)]
 pub(super) struct Grant {
-    /// Response fields about the remaining quota.
     pub(super) headers: HeaderMap,
-    /// A concurrency slot, held until the credential is issued.
+    /// Held until the credential is issued.
     pub(super) held: Option<Permit>,
-    /// The charge of a repeat, refunded if no credential is issued.
+    /// Refunded if no credential is issued.
     pub(super) repeat: Option<Permit>,
 }
 

@@ -1,4 +1,4 @@
-//! A [`RateLimitLayer`] as a policy, which limits credentials and grants repeats.
+//! A [`RateLimitLayer`] as a policy.
 
 use std::{
     convert::Infallible,
@@ -71,13 +71,13 @@ async fn decide(layer: RateLimitLayer, request: IssuanceRequest) -> IssuanceDeci
     }
 }
 
-/// Returns `true` if the rejection is temporary. In this case, repeats are allowed.
+/// Temporary rejections allow repeats.
 fn is_exhausted(decision: &Decision) -> bool {
     let is_closed = || decision.violated().any(|by| by.policy().quota() == 0);
     decision.outcome() == Outcome::Rejected && !is_closed()
 }
 
-/// Reads the body of the layer's rejection. Cannot fail, because the body is already complete.
+/// Cannot fail, because the body is complete.
 async fn rejected_by(response: Response<RateLimitBody<Full<Bytes>>>) -> IssuanceDecision {
     let (mut parts, body) = response.into_parts();
     let content = body.collect().await.map(Collected::to_bytes).unwrap_or_default();
@@ -85,7 +85,6 @@ async fn rejected_by(response: Response<RateLimitBody<Full<Bytes>>>) -> Issuance
     IssuanceDecision::respond_with(Response::from_parts(parts, content))
 }
 
-/// The inner service of the layer.
 #[derive(Clone)]
 struct Granting {
     limiter: Limiter,
@@ -98,7 +97,7 @@ impl Granting {
         Note::new(self.limiter.clone(), decision.plan()?, &self.digest)
     }
 
-    /// Writes a note of the charge, or refunds the charge of a repeat.
+    /// Writes a note, or refunds the charge of a repeat.
     async fn grant(&self, permit: Option<WeakPermit>) -> Response<Full<Bytes>> {
         let mut response = Response::default();
         // A request without a permit is not counted.
@@ -122,7 +121,7 @@ impl Granting {
         response
     }
 
-    /// A forwarded request is granted if it was counted or explicitly exempted.
+    /// Granted if counted or explicitly exempted.
     fn granted(&self, response: Response<RateLimitBody<Full<Bytes>>>) -> IssuanceDecision {
         let mut grant = mem::take(&mut *self.grant.lock());
         if grant.repeat.is_none() {

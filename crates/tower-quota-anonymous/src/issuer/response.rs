@@ -9,7 +9,7 @@ use serde_json::json;
 
 use tower_quota::fields::RetryAfter;
 
-/// Problem details (RFC 9457) of the type `about:blank`.
+/// RFC 9457.
 pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     let problem = json!({
         "type": "about:blank",
@@ -22,7 +22,6 @@ pub(super) fn problem(status: StatusCode, detail: &str) -> Response<Bytes> {
     response
 }
 
-/// Adds the time after which the client may retry.
 pub(super) fn problem_for_now(status: StatusCode, detail: &str, wait: Duration) -> Response<Bytes> {
     let mut response = problem(status, detail);
     let value = RetryAfter::after(wait).to_header_value();

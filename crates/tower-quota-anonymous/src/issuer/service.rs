@@ -27,7 +27,7 @@ use crate::Directory;
 
 /// The future of an [`Issuer`].
 ///
-/// Dropping the future cancels the request without refunding charges of the [policy](super::IssuancePolicy). It can be
+/// Dropping it refunds no charge of the [policy](super::IssuancePolicy), but the request can be
 /// [repeated](super::IssuancePolicy#repeats).
 #[must_use = "a future does nothing until it is polled"]
 pub struct IssuerFuture(Pin<Box<dyn Future<Output = Response<Bytes>> + Send>>);

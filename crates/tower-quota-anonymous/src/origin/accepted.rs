@@ -2,10 +2,9 @@ use std::sync::Arc;
 
 use tower_quota::{PartitionKey, ToPartitionKey};
 
-/// Request extension that [`OriginLayer`](super::OriginLayer) inserts if the request has a valid, unspent token.
+/// Request extension for a valid, unspent token, inserted by [`OriginLayer`](super::OriginLayer).
 ///
-/// Contains the issuer and the policy of the token, but nothing that identifies a client. As a
-/// [key](tower_quota::key::extension), all callers with tokens of a policy share one limit.
+/// Identifies no client: as a [key](tower_quota::key::extension), all callers with tokens of a policy share one limit.
 ///
 /// ```
 /// use tower_quota::{Exemption, MemoryStore, QuotaPolicy, RateLimitLayer};

@@ -8,7 +8,7 @@ use http_body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// The response body of [`OriginService`](super::OriginService): the body of the inner service, or of a rejection.
+    /// The response body of [`OriginService`](super::OriginService): that of the inner service, or of a rejection.
     ///
     /// ```
     /// use http_body::Body;

@@ -96,7 +96,7 @@ impl OriginLayer {
     /// Returns a builder for an origin that accepts tokens of `issuer`: a host, with a port unless it is the default
     /// port.
     ///
-    /// All instances of the origin need the same `secret`, from which the contexts of challenges are derived.
+    /// All instances need the same `secret`, from which the contexts of challenges are derived.
     pub fn builder(issuer: impl Into<String>, secret: &[u8; 32]) -> OriginLayerBuilder {
         OriginLayerBuilder {
             issuer: issuer.into(),
@@ -128,7 +128,7 @@ impl OriginLayerBuilder {
     const LIMITS: RangeInclusive<u32> = 1..=65_536;
     const TAGS: RangeInclusive<usize> = 1..=1 << 28;
 
-    /// Adds a name of this origin: its host as clients write it, with a port unless it is the default port. Required.
+    /// Adds a name of this origin: its host, with a port unless it is the default port. Required.
     pub fn origin(mut self, name: impl Into<String>) -> Self {
         self.origins.push(name.into());
         self
@@ -142,49 +142,44 @@ impl OriginLayerBuilder {
 
     /// Adds keys of the issuer with their periods. This or a [`key`](Self::key) is required.
     ///
-    /// Tokens of all keys are accepted at all times. In each window, challenges show one key per profile: the one whose
-    /// period began last, among keys whose period has not ended. Keys therefore change at window boundaries, on all
-    /// instances.
-    ///
-    /// The periods of a key and the next one must overlap for longer than a window, and the IDs of two keys of one
-    /// profile must end with different bytes.
+    /// All keys' tokens are accepted, and each window shows [one key per profile](KeySet). The periods of a key and the
+    /// next one must overlap for longer than a window, and the IDs of two keys of one profile must end with different
+    /// bytes.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys.append(keys);
         self
     }
 
-    /// Sets the number of tokens per credential and window: 1 to 65,536 tokens, and whole seconds up to 31 days.
-    /// Required.
+    /// Sets the tokens per credential and window. Required.
     ///
-    /// Windows begin at multiples of their length since the Unix epoch. As with any fixed window, twice the limit can
-    /// pass around a window boundary. Origins with the same secret, issuer, names, window and policy name share counts,
-    /// and must have the same limit.
+    /// `limit` ranges from 1 to 65,536, and `window` up to 31 days in whole seconds. Windows begin at multiples of
+    /// their length since the Unix epoch; twice the limit can pass around a boundary. Origins with the same secret,
+    /// issuer, names, window and policy name share counts, and must have the same limit.
     pub fn policy(mut self, name: impl Into<String>, limit: u32, window: Duration) -> Self {
         self.policy = Some((name.into(), limit, window));
         self
     }
 
-    /// Lets requests without a token pass. Default: they are rejected with a challenge.
+    /// Lets requests without a token pass, to limits by user or address. Invalid tokens are still rejected.
     ///
-    /// Use this in front of limits by user or address. Requests with an invalid token are still rejected.
+    /// Default: requests without a token are rejected with a challenge.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;
         self
     }
 
-    /// Sets the shared store of spent tags. Default: a separate store per process, so that N instances accept each
-    /// token N times.
+    /// Sets the shared store of spent tags.
     ///
-    /// Do not use a [`MemoryStore`](tower_quota::MemoryStore) or a Redis that evicts keys: an evicted tag can be spent
-    /// again.
+    /// A [`MemoryStore`](tower_quota::MemoryStore), or a Redis that evicts keys, lets evicted tags be spent again.
+    /// Default: one per process, so that N instances accept each token N times.
     pub fn store(mut self, store: impl Store) -> Self {
         self.store = Some(Arc::new(store));
         self
     }
 
-    /// Sets how tokens are treated if the store makes no decision. Default: [`FailureMode::Open`].
+    /// Sets how tokens are treated if the store makes no decision.
     ///
-    /// `Open` accepts a token at most once per process. `Closed` rejects with 503.
+    /// `Open` accepts a token at most once per process. `Closed` rejects with 503. Default: [`FailureMode::Open`].
     pub fn failure_mode(mut self, mode: FailureMode) -> Self {
         self.failure_mode = mode;
         self
@@ -196,89 +191,85 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Sets the number of spent tags kept by this process, from 1 to 268,435,456. Default: 1,048,576, about 60 MB when
-    /// full.
+    /// Sets how many spent tags this process keeps.
     ///
     /// Without a store, the tags of two windows must fit: at the limit, tokens are rejected with 503. With a store, the
-    /// oldest tags that are also in the store are evicted first.
+    /// oldest tags that are also in the store are evicted first. Range: 1 to 268,435,456. Default: 1,048,576, about 60
+    /// MB.
     pub fn max_tags(mut self, tags: usize) -> Self {
         self.max_tags = tags;
         self
     }
 
-    /// Sets how long the tokens of a window are accepted after the window has ended. Default: a quarter of the window,
-    /// at most 60 s.
+    /// Sets how long a window's tokens are accepted after its end. Adds no tokens.
     ///
-    /// Adds no tokens. Together with twice the [clock skew](Self::clock_skew), the grace period must not exceed the
-    /// window.
+    /// With twice the [clock skew](Self::clock_skew), at most the window. Default: a quarter of the window, at most 60
+    /// s.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = Some(grace);
         self
     }
 
-    /// Sets the maximum difference between the clocks of two instances. Default: an eighth of the window, at most 5 s.
+    /// Sets the maximum difference between the clocks of two instances.
     ///
-    /// Challenges of the next window are accepted this long before it begins. Each instance reads the system clock only
-    /// at startup.
+    /// The next window's challenges are accepted this long before it begins. Instances read the system clock only at
+    /// startup. Default: an eighth of the window, at most 5 s.
     pub fn clock_skew(mut self, skew: Duration) -> Self {
         self.skew = Some(skew);
         self
     }
 
-    /// Sets the lifetime of credentials, a multiple of the window. Default: until the key changes.
+    /// Sets the lifetime of credentials, a multiple of the window. Requires [`Profile::P256`].
     ///
-    /// Requires [`Profile::P256`].
+    /// Default: until the key changes.
     pub fn credential_lifetime(mut self, lifetime: Duration) -> Self {
         self.credential_lifetime = Some(lifetime);
         self
     }
 
-    /// Sets the number of proofs that are verified in parallel, each on a blocking thread of Tokio, from 1 to 1,024.
-    /// Default: the number of cores minus one, at least 1.
+    /// Sets how many proofs are verified in parallel, each on a blocking thread of Tokio.
     ///
-    /// See [sizing](crate::guide).
+    /// Range: 1 to 1,024. Default: the number of cores minus one, at least 1. See [sizing](crate::guide#sizing).
     pub fn verifier_threads(mut self, threads: usize) -> Self {
         self.verifier_threads = Some(threads);
         self
     }
 
-    /// Sets the number of queued proofs, from 0 to 65,536. Default: 64 per thread.
+    /// Sets the number of queued proofs. Further proofs are rejected with 503, uncharged.
     ///
     /// Addresses take turns; IPv6 addresses are grouped by /64, and by /48 while the verifier is [half
     /// full](Self::failed_proofs). In a full queue, a new proof replaces the last one of the address with the most
-    /// queued proofs, if its own address has fewer. Proofs that are not queued are rejected with 503, and are not
-    /// charged.
+    /// queued proofs, if its own address has fewer. Range: 0 to 65,536. Default: 64 per thread.
     pub fn max_queued(mut self, proofs: usize) -> Self {
         self.max_queued = Some(proofs);
         self
     }
 
-    /// Limits failing proofs per address, or per /48 for IPv6. Default: 60 per minute, plus a burst of as many proofs
-    /// as can be verified or queued.
+    /// Limits failing proofs per address, or per /48 for IPv6. Valid proofs are refunded.
     ///
-    /// Applies only while at least half of the threads and queue positions are in use, so that a client that forges
-    /// tokens does not affect others behind its address at other times. Valid proofs are refunded.
+    /// Applies only while at least half of the threads and queue positions are in use, so that a forger does not affect
+    /// others behind its address at other times. Default: 60 per minute, plus a burst of as many proofs as can be
+    /// verified or queued.
     pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
         self.failed_proofs = Some(policy);
         self
     }
 
-    /// Sets the source of a request's address, for [`max_queued`](Self::max_queued) and
-    /// [`failed_proofs`](Self::failed_proofs). Default: [`key::client_ip`], which trusts no forwarding field.
+    /// Sets the address for [`max_queued`](Self::max_queued) and [`failed_proofs`](Self::failed_proofs).
     ///
-    /// Requests without an address share one turn in the queue, and their failing proofs are not limited.
+    /// Requests without an address share one turn, and their failing proofs are not limited. Default:
+    /// [`key::client_ip`], which trusts no forwarding field.
     pub fn address(mut self, address: ClientIp) -> Self {
         self.address = address;
         self
     }
 
-    /// Disables reserved places. Default: while forged tokens fill the queue, up to half of the places and of the turns
-    /// are reserved for addresses whose tokens were accepted recently.
+    /// Disables reserved places. By default, up to half of a queue full of forged tokens, and of its turns, are for
+    /// addresses whose tokens were accepted recently.
     ///
     /// Recently means in the current or previous period (one window, but 1 to 60 minutes), until three proofs in a row
-    /// fail. At most 65,536 addresses are kept, in memory, as hashes.
-    ///
-    /// A client behind the same address can detect by forged tokens in a flood that a token was accepted recently.
+    /// fail. At most 65,536 addresses are kept, as hashes. A client behind the same address can detect in a flood that
+    /// a token was accepted recently.
     pub fn without_reserved_places(mut self) -> Self {
         self.reserves_places = false;
         self
@@ -290,8 +281,10 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Leaves rejections of inner limits unchanged. Default: if tokens are [optional](Self::optional), a 429 of a
-    /// [`RateLimitLayer`](tower_quota::RateLimitLayer) also contains the challenge.
+    /// Leaves rejections of inner limits unchanged.
+    ///
+    /// Default: if tokens are [optional](Self::optional), a 429 of a [`RateLimitLayer`](tower_quota::RateLimitLayer)
+    /// also contains the challenge.
     pub fn without_challenge_on_rejections(mut self) -> Self {
         self.challenges_rejected = false;
         self
@@ -303,11 +296,7 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Validates the settings and builds the layer.
-    ///
-    /// # Errors
-    ///
-    /// Returns the first misconfiguration found. The message contains the policy, the value and the range.
+    /// Validates the settings and builds the layer. Fails with the first misconfiguration.
     pub fn build(mut self) -> Result<OriginLayer, BuildError> {
         let (policy, limit, window) = self
             .policy
@@ -386,7 +375,7 @@ impl OriginLayerBuilder {
         ))
     }
 
-    /// Does not include contexts. The profile is set per token.
+    /// Without contexts or a profile.
     fn template(&self) -> Result<TokenChallenge, String> {
         if self.origins.is_empty() {
             return Err("at least one origin is required".to_owned());
@@ -404,7 +393,7 @@ impl OriginLayerBuilder {
     }
 }
 
-/// Contains no `RateLimit`, because only the client knows the remaining tokens.
+/// Only the client knows the remaining tokens.
 fn policy_field(name: &str, limit: u32, window: Duration) -> Result<LayerFields, String> {
     let item = PolicyItem::new(name, limit.into()).and_then(|item| item.with_window(window));
     let field = item.and_then(|item| RateLimitPolicy::new([item]));

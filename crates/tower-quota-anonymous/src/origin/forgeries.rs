@@ -7,8 +7,7 @@ use tower_quota::{
     ToPartitionKey, clock::Clock,
 };
 
-/// Limits failed proofs by address, because they take as long to verify as valid ones. Counted per process, because
-/// they consume CPU time of this process.
+/// Failed proofs take as long as valid ones. Counted per process, because they consume its CPU time.
 pub(super) struct Forgeries {
     store: MemoryStore,
     policies: PolicySet,
@@ -27,7 +26,7 @@ impl Forgeries {
         })
     }
 
-    /// Returns the wait for the network as an error.
+    /// Fails with the wait for the network.
     pub(super) async fn charge(&self, network: &IpNet) -> Result<Option<Charge>, Option<Duration>> {
         match self.store.decide(self.plan(network)).await {
             Ok(decision) if decision.outcome() == Outcome::Rejected => Err(decision.retry_after()),
@@ -44,7 +43,7 @@ impl Forgeries {
         )
     }
 
-    /// Refunds proofs that were not verified, or whose token was valid.
+    /// For proofs that were not verified, or whose token was valid.
     pub(super) fn give_back(&self, charges: impl IntoIterator<Item = Charge>) {
         for Charge(decision) in charges {
             drop(self.store.settle(Settlement::refund_all(&decision)));

@@ -19,8 +19,7 @@ use crate::authorization::remove_token;
 pin_project! {
     /// The future of [`OriginService`](super::OriginService).
     ///
-    /// If the future is dropped before the inner service is called, the token may already be spent, so the client must
-    /// not use it again.
+    /// If dropped before the inner service is called, the token may be spent already: the client must not use it again.
     pub struct OriginFuture<S: Service<Request<B>>, B> {
         #[pin]
         state: State<S, B>,

@@ -1,4 +1,4 @@
-//! Address groups with recently accepted tokens, for which half of the verifier's capacity is reserved during floods.
+//! Address groups with recently accepted tokens, for which half of the verifier is reserved during floods.
 
 use std::{
     collections::HashMap,
@@ -12,8 +12,8 @@ use ipnet::IpNet;
 use crate::mutex::Mutex;
 use tower_quota::clock::Timestamp;
 
-/// The groups of the current and the last period. Stored as hashes with a random key per period, so that memory
-/// contains no addresses, times, counts or tokens.
+/// The current and the last period, as hashes with a random key per period, so that memory contains no addresses,
+/// times, counts or tokens.
 pub(super) struct KnownGroups {
     state: Mutex<State>,
     period: Duration,
@@ -25,7 +25,7 @@ struct State {
     last: Generation,
 }
 
-/// The number of failed proofs of each group since its last accepted token.
+/// Failed proofs since the last accepted token.
 #[derive(Default)]
 struct Generation {
     key: RandomState,
@@ -33,12 +33,12 @@ struct Generation {
 }
 
 impl KnownGroups {
-    /// The maximum number of groups in both periods together.
+    /// In both periods together.
     const MAX: usize = 65_536;
     const MAX_FAILURES: u8 = 3;
 
-    /// Limits the period: a client's requests may be further apart than a window of one second, and within a month,
-    /// most addresses send a token.
+    /// Limits the period: requests may be further apart than a window of one second, and within a month, most addresses
+    /// send a token.
     pub(super) fn new(window: Duration) -> Self {
         let (minute, hour) = (Duration::from_secs(60), Duration::from_secs(3_600));
         Self {
@@ -58,7 +58,6 @@ impl KnownGroups {
         })
     }
 
-    /// Ignored if there is no room for a new group.
     pub(super) fn accepted(&self, group: &IpNet, now: Timestamp) {
         self.with(now, |state| {
             let known = state.current.failures.len() + state.last.failures.len();

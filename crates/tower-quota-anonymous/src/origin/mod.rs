@@ -32,7 +32,7 @@ use tower_quota::{
     key::ClientIp,
 };
 
-/// The names of all fields that this crate writes, including the challenge, for `Access-Control-Expose-Headers`.
+/// All fields that this crate writes, for `Access-Control-Expose-Headers`.
 ///
 /// Without tokens, use [`fields::EXPOSED`](tower_quota::fields::EXPOSED).
 ///
@@ -66,9 +66,9 @@ pub const EXPOSED: [HeaderName; 10] = [
 
 /// Admits requests with a valid, unspent token, and counts callers without identifying them.
 ///
-/// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) by user or address. Requests without
-/// a token are rejected with a challenge, or, if tokens are [optional](OriginLayerBuilder::optional), forwarded to
-/// these limits.
+/// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) by user or address, to which
+/// requests without a token pass if tokens are [optional](OriginLayerBuilder::optional). A client such as
+/// [`TokenClientLayer`](super::TokenClientLayer) makes a token for the challenge and retries.
 ///
 /// ```
 /// use std::time::Duration;
@@ -121,36 +121,24 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// # }).unwrap();
 /// ```
 ///
-/// A client such as [`TokenClientLayer`](super::TokenClientLayer) makes a token for the challenge and retries.
-///
 /// # Responses
 ///
 /// | request | status | fields |
 /// |---|---|---|
-/// | valid, unspent token | that of the inner service, which sees an [`AcceptedToken`] instead of the token | `RateLimit-Policy` |
-/// | no token, but one is required | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
-/// | no token, none is required, and an inner limit rejects the request | 429 of that limit | as for 401 |
+/// | valid, unspent token | of the inner service, which sees an [`AcceptedToken`] instead of the token | `RateLimit-Policy` |
+/// | no required token | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
+/// | no optional token, and an inner limit rejects | 429 of that limit | as for 401 |
 /// | token that is malformed, has an unknown key, context or nonce, or an invalid proof | 401, without the reason | as for 401 |
-/// | spent token | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy`; for gRPC, `grpc-retry-pushback-ms: -1`, because the same token never passes |
-/// | token from a network with too many failed proofs, while the verifier is busy | 429 | `Retry-After` |
+/// | spent token | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy`; for gRPC, `grpc-retry-pushback-ms: -1`, because the token never passes |
+/// | token from a network with too many [failed proofs](OriginLayerBuilder::failed_proofs) | 429 | `Retry-After` |
 /// | token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
 ///
-/// Credentials of other schemes in `Authorization` are forwarded. Only the client knows the remaining tokens, so there
-/// is no `RateLimit` field.
+/// Credentials of other schemes in `Authorization` are forwarded. There is no `RateLimit` field, because only the
+/// client knows the remaining tokens.
 ///
-/// # Cost
-///
-/// After all cheap checks, proofs are verified on a [few blocking threads](OriginLayerBuilder::verifier_threads) behind
-/// a [queue](OriginLayerBuilder::max_queued). A spent tag is one small key in Redis for two windows.
-///
-/// # Limitations
-///
-/// The issuer limits the credentials per client. Addresses and connections still distinguish clients.
-///
-/// # Browsers
-///
-/// Let preflight requests [pass](OriginLayerBuilder::skip_cors_preflight), and [expose](EXPOSED) the challenge to
-/// scripts of other origins.
+/// After cheap checks, proofs are verified on a [few blocking threads](OriginLayerBuilder::verifier_threads) behind a
+/// [queue](OriginLayerBuilder::max_queued). A spent tag is one small key in Redis for two windows. For browsers, let
+/// preflight requests [pass](OriginLayerBuilder::skip_cors_preflight), and [expose](EXPOSED) the challenge.
 #[derive(Clone)]
 pub struct OriginLayer(Arc<Origin>);
 
@@ -168,7 +156,7 @@ struct Origin {
     spending: Spending,
     is_optional: bool,
     skips_cors_preflight: bool,
-    /// True if the challenge is added to rejections of inner limits.
+    /// Also for rejections of inner limits.
     challenges_rejected: bool,
     policy_field: LayerFields,
     clock: Clock,
@@ -176,15 +164,15 @@ struct Origin {
 }
 
 impl OriginLayer {
-    /// Returns the keys of the issuer whose tokens are accepted.
+    /// Returns the keys whose tokens are accepted.
     pub fn keys(&self) -> Arc<KeySet> {
         self.0.keys.load_full()
     }
 
-    /// Replaces the keys whose tokens are accepted, in all clones and services of this layer.
+    /// Replaces the keys in all clones and services of this layer.
     ///
-    /// Add the next key on all instances before its period begins and before the issuer lists it. Keep the old key as
-    /// long as its credentials should be accepted.
+    /// Add the next key on all instances before its period begins and before the issuer lists it. Keep old keys whose
+    /// credentials should be accepted.
     ///
     /// ```
     /// use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Checks a request: cheap checks first, then the proof, then the tag.
+//! Cheap checks first, then the proof, then the tag.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,23 +13,21 @@ use super::{
 };
 use crate::{IssuerKey, Token, token_from_headers, workers::Overloaded};
 
-/// The IPv6 prefix for queue turns and failed proofs while the verifier is busy.
+/// For queue turns and failed proofs while the verifier is busy.
 const WIDE_PREFIX: u8 = 48;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TokenOutcome {
     Accepted,
-    /// Invalid for any reason, which is hidden from the client.
+    /// The reason is hidden from the client.
     Invalid,
     NoToken,
     Spent,
-    /// The verifier is busy, and too many proofs of the network have failed.
     TooManyFailures(Option<Duration>),
     Unavailable,
 }
 
 impl TokenOutcome {
-    /// The metric label.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Accepted => "accepted",
@@ -43,18 +41,16 @@ impl TokenOutcome {
 }
 
 pub(super) enum PreCheck {
-    /// No token is present or required.
     Pass,
     Proof(Box<Claim>),
     Rejected(TokenOutcome),
 }
 
-/// A token whose proof is not verified yet.
 pub(super) struct Claim {
     key: IssuerKey,
     token: Token,
     network: Option<IpNet>,
-    /// The possible contexts of the token: two near a window boundary, if the token does not name its challenge.
+    /// Two near a window boundary, if the token does not name its challenge.
     contexts: Vec<Contexts>,
 }
 
@@ -66,7 +62,7 @@ struct Contexts {
 }
 
 impl Origin {
-    /// Checks type, length, key, context, nonce, and known tags, without curve arithmetic.
+    /// Without curve arithmetic.
     pub(super) fn glance(&self, request: &Parts) -> PreCheck {
         match token_from_headers(&request.headers) {
             Ok(None) if self.is_optional || self.skips_cors_preflight && is_cors_preflight(request) => PreCheck::Pass,
@@ -104,7 +100,7 @@ impl Origin {
         })
     }
 
-    /// The contexts of the challenges that are accepted now and match the token.
+    /// Of challenges that are accepted now and match the token.
     fn contexts(&self, token: &Token) -> Vec<Contexts> {
         let (window, neighbour) = self.windows.accepted(self.clock.now());
         let windows = [Some(window), neighbour].into_iter().flatten();

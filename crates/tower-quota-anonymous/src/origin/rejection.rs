@@ -1,4 +1,4 @@
-//! Rejections as problem details (RFC 9457), or for gRPC as a status in header fields without a body.
+//! Problem details (RFC 9457), or for gRPC a status in header fields.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(super) struct Exhausted<'a> {
 
 pub(super) struct Rejection<'a> {
     pub(super) status: StatusCode,
-    /// The type and title of the problem.
+    /// Type and title.
     problem: [&'static str; 2],
     detail: Option<&'static str>,
     /// A value of `google.rpc.Code`.
@@ -97,7 +97,6 @@ impl<'a> Rejection<'a> {
         response
     }
 
-    /// The HTTP status is 200.
     fn grpc(&self, media_type: HeaderValue) -> Response<Bytes> {
         let message = match self.exhausted {
             Some(Exhausted { policy, .. }) => format!("{}: {policy:?}", self.message),
@@ -126,7 +125,7 @@ impl<'a> Rejection<'a> {
         None
     }
 
-    /// The retry delay and the exhausted quota, as `google.rpc` messages.
+    /// As `google.rpc` messages.
     #[cfg(feature = "tonic")]
     fn grpc_details(&self, message: &str) -> Option<HeaderValue> {
         use base64::{Engine, engine::general_purpose::STANDARD_NO_PAD};

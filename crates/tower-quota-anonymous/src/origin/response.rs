@@ -17,7 +17,6 @@ use tower_quota::{
     fields::{RetryAfter, merge_into},
 };
 
-/// `Retry-After` if the queue is full or the store is unavailable.
 const WHEN_UNAVAILABLE: Duration = Duration::from_secs(1);
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
@@ -49,7 +48,7 @@ impl Origin {
         response
     }
 
-    /// Adds a challenge for each profile that has a key.
+    /// One per profile that has a key.
     fn challenge(&self, headers: &mut HeaderMap) {
         let now = self.clock.now();
         let window = self.windows.current(now);
@@ -67,7 +66,7 @@ impl Origin {
         response.map(OriginBody::from)
     }
 
-    /// If a limit has rejected the request, the client can retry with a token.
+    /// The client can retry with a token.
     pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         let decision = response.extensions().get::<Decision>();
         let is_rejected = decision.is_some_and(|decision| decision.outcome() == Outcome::Rejected);

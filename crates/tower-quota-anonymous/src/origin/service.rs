@@ -17,7 +17,7 @@ use super::{
 };
 use crate::ready::take_ready;
 
-/// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token to `S`.
+/// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token.
 ///
 /// Rejections are responses; errors come only from `S`. Clones share spent tags.
 #[derive(Clone)]
@@ -38,12 +38,12 @@ impl<S> Layer<S> for OriginLayer {
 }
 
 impl<S> OriginService<S> {
-    /// Returns a reference to the inner service. Calls to the inner service need no token.
+    /// Returns a reference to the inner service, which needs no token.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service. Calls to the inner service need no token.
+    /// Returns a mutable reference to the inner service, which needs no token.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

@@ -31,7 +31,7 @@ impl Spending {
     /// Not configurable, because all origins share the tags of a context.
     const SCOPE: &str = "tower-quota privacy-pass spent tags";
 
-    /// A tag can be spent again after `lifetime`. Without a `shared` limiter, tags are per process.
+    /// A tag can be spent again after `lifetime`. Without `shared`, tags are per process.
     pub(super) fn new(
         tags: Tags,
         shared: Option<LimiterBuilder>,
@@ -56,7 +56,7 @@ impl Spending {
         })
     }
 
-    /// Contains only the context and the tag, so that all layers that accept the context share its spent tags.
+    /// All layers that accept the context share its spent tags.
     pub(super) fn tag(&self, presentation_context: &[u8], tag: &[u8]) -> TagInContext {
         let context = PartitionKey::new("presentation context", presentation_context);
         let key = context.and(PartitionKey::new("tag", tag));
@@ -64,7 +64,7 @@ impl Spending {
         TagInContext { key, id }
     }
 
-    /// Checks only the memory of this process, not the store.
+    /// Only in the memory of this process.
     pub(super) fn knows(&self, tag: &TagInContext) -> bool {
         self.tags.knows(tag.id, self.clock.now())
     }

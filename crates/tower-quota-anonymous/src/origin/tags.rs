@@ -1,6 +1,3 @@
-//! Tags that this process has seen. Tags are never evicted while their challenge may be accepted, unless a shared store
-//! has them.
-
 use std::{
     collections::{HashMap, VecDeque},
     mem,
@@ -13,15 +10,14 @@ use foldhash::fast::RandomState;
 use crate::mutex::Mutex;
 use tower_quota::{PartitionId, clock::Timestamp};
 
-/// A bounded set of tags. Tags that are also in a shared store are evicted for new ones; other tags are not.
+/// Tags that are also in a shared store are evicted for new ones; others are not while their challenge may be accepted.
 #[derive(Clone)]
 pub(super) struct Tags(Arc<Mutex<State>>);
 
 struct State {
     known: HashMap<PartitionId, (), RandomState>,
-    /// Tags that only this process knows. Both queues are sorted by expiry.
+    /// Only here. Both queues are sorted by expiry.
     own: VecDeque<(Timestamp, PartitionId)>,
-    /// Tags that a shared store also knows.
     shared: VecDeque<(Timestamp, PartitionId)>,
     capacity: usize,
     lifetime: Duration,
@@ -33,8 +29,8 @@ pub(super) enum Entry {
     Full,
 }
 
-/// A tag that this process has added and is spending in a store. The store is assumed to have the tag, even if the
-/// request is cancelled, unless `keep` or `release` is called.
+/// A tag that is being spent in a store, which is assumed to have it even if the request is cancelled, unless `keep` or
+/// `release` is called.
 pub(super) struct Reservation {
     tags: Tags,
     tag: PartitionId,
@@ -42,7 +38,6 @@ pub(super) struct Reservation {
     keeper: Keeper,
 }
 
-/// Where a spent tag is stored.
 #[derive(Clone, Copy)]
 enum Keeper {
     None,
@@ -67,7 +62,7 @@ impl Tags {
         state.known.contains_key(&tag)
     }
 
-    /// Adds a tag. Of concurrent calls for the same tag, only the first succeeds.
+    /// Of concurrent calls for the same tag, only the first succeeds.
     pub(super) fn enter(&self, tag: PartitionId, now: Timestamp) -> Entry {
         let mut state = self.0.lock();
         state.forget_expired(now);
@@ -99,7 +94,6 @@ impl State {
         }
     }
 
-    /// Evicts the oldest tag that a shared store also knows, if any.
     fn forget_shared(&mut self) -> bool {
         let oldest = self.shared.pop_front();
         oldest.is_some_and(|(_, tag)| self.known.remove(&tag).is_some())
@@ -107,12 +101,10 @@ impl State {
 }
 
 impl Reservation {
-    /// Marks the tag as known only to this process.
     pub(super) fn keep(mut self) {
         self.keeper = Keeper::ThisProcess;
     }
 
-    /// The tag was not spent.
     pub(super) fn release(mut self) {
         self.keeper = Keeper::None;
     }

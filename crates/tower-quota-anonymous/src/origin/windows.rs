@@ -1,4 +1,4 @@
-//! The windows in which challenges are accepted. Derived only from settings and time, so that all instances agree.
+//! Derived only from settings and time, so that all instances agree.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use tower_quota::clock::Timestamp;
 
 /// Windows begin at multiples of their length since the Unix epoch. Each has its own challenge.
 pub(super) struct Windows {
-    /// The challenge without contexts.
+    /// Without contexts.
     template: TokenChallenge,
-    /// The key for deriving contexts, which is itself derived from the secret of the origin.
+    /// For deriving contexts; itself derived from the secret.
     redemption_key: [u8; 32],
     credential_key: [u8; 32],
     policy: Vec<u8>,
     length: Duration,
-    /// The lifetime of credentials in windows, if limited.
+    /// The lifetime of credentials, if limited.
     credential_windows: Option<u64>,
     grace: Duration,
     skew: Duration,
 }
 
-/// The number of a window since the Unix epoch.
+/// Since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window(u64);
 
@@ -49,8 +49,8 @@ impl Windows {
         }
     }
 
-    /// The current window, and the previous one during the grace period or the next one within the clock skew. Never
-    /// both, which `build()` ensures.
+    /// Either the previous window during the grace period or the next one within the clock skew, never both, as
+    /// `build()` ensures.
     pub(super) fn accepted(&self, now: Timestamp) -> (Window, Option<Window>) {
         let window = self.current(now);
         let passed = now.micros_since(self.start(window));
@@ -76,14 +76,12 @@ impl Windows {
         Duration::from_micros(self.start(next).micros_since(now))
     }
 
-    /// The time for which the current challenge is accepted.
     pub(super) fn max_age(&self, now: Timestamp) -> Duration {
         self.left(now) + self.grace
     }
 
-    /// The time from the earliest use of a tag (before the window, by the skew of two clocks) to the end of the grace
-    /// period on the slowest clock. Depends only on the window, so that all layers that accept a context keep its tags
-    /// equally long.
+    /// From the earliest use of a tag (before the window, by the skew of two clocks) to the end of the grace period on
+    /// the slowest clock. Depends only on the window, so that all layers keep a context's tags equally long.
     pub(super) fn tag_lifetime(length: Duration) -> Duration {
         length * 2
     }
