@@ -7,11 +7,9 @@ use super::{
 
 /// An origin's challenge: `TokenChallenge` of RFC 9577, section 2.1.
 ///
-/// For an origin or a client. The challenge determines the scope of the limit: tokens of one credential count together
-/// if they respond to equal challenges. Challenges of [`Profile::P256`] have an additional field, the credential
-/// context.
-///
-/// Challenges of other token types can also be parsed. Names are checked only for characters of a host and port.
+/// Tokens of one credential count together if they respond to equal challenges. Those of [`Profile::P256`] have an
+/// additional field, the credential context. Other token types can also be parsed. Names are checked only for
+/// characters of a host and port.
 ///
 /// ```
 /// use arc_credentials::{Profile, TokenChallenge};
@@ -34,14 +32,14 @@ pub struct TokenChallenge {
     token_type: u16,
     issuer_name: Box<str>,
     redemption_context: Option<[u8; 32]>,
-    /// Comma-separated names.
+    /// Comma-separated.
     origin_info: Box<str>,
-    /// Always `None` if the token type has no such field.
+    /// `None` if the token type has no such field.
     credential_context: Option<[u8; 32]>,
 }
 
 impl TokenChallenge {
-    /// The maximum length of a challenge in bytes, less than in RFC 9577, so that it fits into a header field.
+    /// The maximum length in bytes, less than in RFC 9577, so that a challenge fits into a header field.
     pub const MAX_LENGTH: usize = 8 * 1024;
 
     const ISSUER_NAME: &str = "issuer_name";
@@ -51,8 +49,7 @@ impl TokenChallenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if the name is empty, longer than 255 bytes, or contains a character that is not allowed in a
-    /// host with a port.
+    /// Returns an error if the name is empty, longer than 255 bytes, or not a host with an optional port.
     pub fn new(profile: Profile, issuer_name: &str) -> Result<Self, MessageError> {
         Ok(Self {
             token_type: profile.token_type(),
@@ -67,7 +64,7 @@ impl TokenChallenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if a name is invalid, as in [`new`](Self::new), or if all names together exceed 4,096 bytes.
+    /// Returns an error if a name is invalid, as in [`new`](Self::new), or all together exceed 4,096 bytes.
     pub fn with_origins<N: AsRef<str>>(self, origins: impl IntoIterator<Item = N>) -> Result<Self, MessageError> {
         let mut origin_info = String::new();
         for origin in origins {
@@ -85,10 +82,9 @@ impl TokenChallenge {
         })
     }
 
-    /// Sets the redemption context, which separates one quota of a credential from the next, for example per time
-    /// window.
+    /// Sets the redemption context, which separates quotas of a credential, such as time windows.
     ///
-    /// A different context for each request disables the limit; one for each client lets the origin track that client.
+    /// A context per request disables the limit; one per client lets the origin track that client.
     #[must_use]
     pub fn with_redemption_context(self, context: [u8; 32]) -> Self {
         Self {
@@ -97,8 +93,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Sets the credential context for which credentials must be issued, for example an epoch of the issuer. No effect
-    /// on challenges of [`Profile::P384`].
+    /// Sets the credential context, such as an epoch of the issuer. No effect with [`Profile::P384`].
     #[must_use]
     pub fn with_credential_context(self, context: [u8; 32]) -> Self {
         Self {
@@ -107,7 +102,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Changes the profile of the tokens. For [`Profile::P384`], removes the credential context.
+    /// Changes the profile. [`Profile::P384`] removes the credential context.
     ///
     /// ```
     /// use arc_credentials::{Profile, TokenChallenge};
@@ -129,8 +124,8 @@ impl TokenChallenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if `bytes` is truncated, has trailing bytes or exceeds [`MAX_LENGTH`](Self::MAX_LENGTH), if a
-    /// context has neither 0 nor 32 bytes, or if a name is invalid.
+    /// Returns an error if `bytes` is truncated, has trailing bytes or exceeds [`MAX_LENGTH`](Self::MAX_LENGTH), a
+    /// context has neither 0 nor 32 bytes, or a name is invalid.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         if bytes.len() > Self::MAX_LENGTH {
             return Err(MessageError::Length("challenge"));
@@ -163,12 +158,12 @@ impl TokenChallenge {
         bytes
     }
 
-    /// Returns the SHA-256 digest of [the structure](Self::to_bytes): `challenge_digest` of RFC 9577, section 2.2.
+    /// Returns the SHA-256 digest of the bytes: `challenge_digest` of RFC 9577, section 2.2.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.to_bytes()).into()
     }
 
-    /// Returns the request context of a credential of this key: see the drafts, "Client-to-Issuer Request".
+    /// Returns the request context of a credential of this key (drafts, "Client-to-Issuer Request").
     ///
     /// ```
     /// use arc_credentials::{KeyId, Profile, TokenChallenge};
@@ -184,7 +179,7 @@ impl TokenChallenge {
         }
     }
 
-    /// Returns the presentation context, which all tokens of one quota share: see the drafts, "Token Creation".
+    /// Returns the presentation context, which all tokens of one quota share (drafts, "Token Creation").
     ///
     /// ```
     /// use arc_credentials::{KeyId, Profile, TokenChallenge};
@@ -214,12 +209,12 @@ impl TokenChallenge {
         self.origin_info.is_empty() || self.origins().any(|name| name.eq_ignore_ascii_case(origin))
     }
 
-    /// Returns the token type: see [`Profile::token_type`].
+    /// Returns the [token type](Profile::token_type).
     pub fn token_type(&self) -> u16 {
         self.token_type
     }
 
-    /// Returns the profile of the token type, or `None` for other types.
+    /// Returns the profile, or `None` for other token types.
     pub fn profile(&self) -> Option<Profile> {
         Profile::from_token_type(self.token_type)
     }
@@ -229,7 +224,7 @@ impl TokenChallenge {
         &self.issuer_name
     }
 
-    /// Returns the listed origins. An empty list means any origin.
+    /// Returns the origins. An empty list means any origin.
     pub fn origins(&self) -> impl Iterator<Item = &str> {
         self.origin_info.split(',').filter(|name| !name.is_empty())
     }

@@ -19,18 +19,17 @@ use super::{
 
 /// A credential: the secret from which a client creates its tokens.
 ///
-/// For clients other than the client layer of `tower-quota-anonymous`. A credential does not track used nonces: use one
-/// [`UsedNonces`](super::UsedNonces) for each presentation context. **Using a nonce twice in one context produces two
-/// equal tags**, and the origin rejects the second. The secrets are zeroed on drop.
+/// A credential does not track nonces: use one [`UsedNonces`](super::UsedNonces) for each presentation context. **Using
+/// a nonce twice in one context produces two equal tags**, and the origin rejects the second. The secrets are zeroed on
+/// drop.
 pub struct Credential(pub(super) OfSuite<Box<Held<NistP384>>, Box<Held<NistP256>>>);
 
 impl Credential {
-    /// Deserializes a credential of [`to_bytes`](Self::to_bytes).
+    /// Deserializes the bytes of [`to_bytes`](Self::to_bytes).
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Length`] if the length is wrong, and [`CredentialError::Malformed`] if a part is not
-    /// a valid scalar or point.
+    /// Returns [`CredentialError::Length`], or [`CredentialError::Malformed`] if a part is not a valid scalar or point.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
         let held = match profile {
@@ -40,8 +39,9 @@ impl Credential {
         held.map(Self).ok_or(CredentialError::Malformed)
     }
 
-    /// Serializes the credential for storage, in a format of this crate: the values m1, U, U' and X1 of the drafts. The
-    /// bytes are as secret as the credential, and are zeroed on drop.
+    /// Serializes the credential in a format of this crate: the values m1, U, U' and X1 of the drafts.
+    ///
+    /// The bytes are as secret as the credential, and are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         with_suite!(&self.0, held => held.to_bytes())
     }
@@ -55,8 +55,7 @@ impl Credential {
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Nonce`] if the nonce is not below the limit, and [`CredentialError::Randomness`] if
-    /// the operating system provides no random bytes.
+    /// Returns [`CredentialError::Nonce`] or [`CredentialError::Randomness`].
     pub fn present(
         &self,
         presentation_context: &[u8],
@@ -87,13 +86,13 @@ pub struct Presentation {
 }
 
 impl Presentation {
-    /// Returns the serialized presentation of [`presentation_len`](Profile::presentation_len) bytes.
+    /// Returns the presentation, of [`presentation_len`](Profile::presentation_len) bytes.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Returns the tag, which the origin stores to detect a second use.
+    /// Returns the tag, by which the origin detects a second use.
     #[inline]
     pub fn tag(&self) -> Tag {
         self.tag
@@ -135,8 +134,8 @@ impl<S: Suite> Held<S> {
         Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    /// `None` if a random scalar makes an element the identity, or for the one nonce that this credential cannot use.
-    /// The probability of each is one divided by the order of the group.
+    /// `None` if a random scalar makes an element the identity, or for the one unusable nonce. The probability of each
+    /// is one divided by the order of the group.
     pub(super) fn presentation<T: Transcript<S>>(
         &self,
         presentation_context: &[u8],

@@ -1,6 +1,6 @@
 use std::{error::Error, fmt};
 
-/// The error of an operating system that provides no random bytes. Retry later.
+/// The operating system provides no random bytes. Retry later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomnessError(getrandom::Error);
 
@@ -18,7 +18,7 @@ impl fmt::Display for RandomnessError {
 
 impl Error for RandomnessError {}
 
-/// An error of keys, credentials, responses and presentations. Errors never contain the invalid bytes.
+/// An error of keys, credentials, responses and presentations, without the invalid bytes.
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile};
@@ -35,21 +35,21 @@ impl Error for RandomnessError {}
 pub enum CredentialError {
     /// The length does not match the profile.
     Length {
-        /// The length required by the profile, in bytes.
+        /// The expected length in bytes.
         expected: usize,
         /// The actual length in bytes.
         actual: usize,
     },
-    /// A part is not a nonzero scalar below the order of the group, or not a compressed point.
+    /// A part is not a compressed point, or not a nonzero scalar below the order of the group.
     Malformed,
-    /// The bytes are not a request, or its proof does not verify. Over HTTP, this is status 422.
+    /// The bytes are not a request, or its proof is invalid: status 422 over HTTP.
     InvalidRequest,
-    /// All nonces below the limit have been used in this context. Wait for the next context.
+    /// All nonces below the limit are used. Wait for the next context.
     LimitReached,
-    /// The nonce is not below the limit. Each credential also has one unusable nonce, which is below 2³² with a
+    /// The nonce is not below the limit, or is the credential's one unusable nonce, which is below 2³² with a
     /// probability of 2⁻²²⁴.
     Nonce,
-    /// No random bytes are available. Retry later: a client can send the same request and use the same nonce.
+    /// No random bytes are available. Retry later, with the same request and the same nonce.
     Randomness(RandomnessError),
 }
 
@@ -85,9 +85,7 @@ impl fmt::Display for CredentialError {
 
 impl Error for CredentialError {}
 
-/// The error of a presentation or response that does not verify.
-///
-/// The wrong part is not named, because only a forger would benefit.
+/// A presentation or response does not verify. The wrong part is not named, because only a forger would benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationError;
 

@@ -46,8 +46,6 @@ static RESPONSE: Relation = Relation {
 
 /// A client's request for one credential, with its secrets.
 ///
-/// For clients other than the client layer of `tower-quota-anonymous`.
-///
 /// ```
 /// use arc_credentials::{CredentialRequest, IssuerKey, Profile};
 ///
@@ -74,11 +72,8 @@ pub struct CredentialRequest {
 impl CredentialRequest {
     /// Creates a request with random secrets.
     ///
-    /// The origin must pass the same `request_context` to [`verify`](super::IssuerKey::verify).
-    ///
-    /// # Errors
-    ///
-    /// Returns [`RandomnessError`] if the operating system provides no random bytes.
+    /// The origin must pass the same `request_context` to [`verify`](super::IssuerKey::verify). Fails without random
+    /// bytes.
     pub fn new(public_key: &PublicKey, request_context: &[u8]) -> Result<Self, RandomnessError> {
         let [first, second] = public_key.profile().token_type().to_be_bytes();
         Ok(Self {
@@ -95,15 +90,15 @@ impl CredentialRequest {
         with_suite!(&self.pending, pending => &pending.request)
     }
 
-    /// Returns the message to send over HTTP, `TokenRequest` of the drafts: the token type, the last byte of the key
-    /// ID, and the request.
+    /// Returns the message to send over HTTP, `TokenRequest` of the drafts: token type, last byte of the key ID,
+    /// request.
     pub fn to_message(&self) -> Vec<u8> {
         [&self.head, self.as_bytes()].concat()
     }
 
     /// Creates the credential from the issuer's response.
     ///
-    /// Two credentials of one request have the same tags, so they do not allow more presentations than one.
+    /// Two credentials of one request have the same tags, so they allow no more presentations than one.
     ///
     /// # Errors
     ///
@@ -145,7 +140,7 @@ impl<S: Suite> Pending<S> {
         }
     }
 
-    /// `None` if a random scalar makes an element the identity. Retry in this case.
+    /// `None` if a random scalar makes an element the identity: retry.
     pub(super) fn request<T: Transcript<S>>(
         public: [S::Element; 3],
         request_context: &[u8],
@@ -208,7 +203,7 @@ pub(super) fn respond<S: Suite, T: Transcript<S>>(
     Ok([enc, proof].concat())
 }
 
-/// In order: request, key, response.
+/// Request, key, response.
 fn statement<S: Suite>(
     [m1_enc, m2_enc]: [S::Element; 2],
     [x0, x1, x2]: [S::Element; 3],

@@ -16,10 +16,10 @@ use super::{
     wire::encode,
 };
 
-/// A private key, which issues credentials and verifies tokens.
+/// A private key, with which an issuer issues credentials and an origin verifies tokens.
 ///
-/// The issuer and the origin use the same key. Anyone who has it can issue any number of credentials, so protect it
-/// like a TLS key. Clones share one copy of the secret, which is zeroed when the last one is dropped. `Debug` omits it.
+/// Anyone who has it can issue any number of credentials: protect it like a TLS key. Clones share one copy of the
+/// secret, which is zeroed when the last one is dropped. `Debug` omits it.
 ///
 /// ```
 /// use arc_credentials::{IssuerKey, Profile};
@@ -41,11 +41,7 @@ pub struct IssuerKey {
 type Pair = OfSuite<KeyPair<NistP384>, KeyPair<NistP256>>;
 
 impl IssuerKey {
-    /// Generates a random key.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CredentialError::Randomness`] if the operating system provides no random bytes.
+    /// Generates a random key. Fails with [`CredentialError::Randomness`].
     pub fn generate(profile: Profile) -> Result<Self, CredentialError> {
         Self::new(match profile {
             Profile::P384 => OfSuite::P384(KeyPair::generate(&mut OperatingSystem)?),
@@ -53,15 +49,14 @@ impl IssuerKey {
         })
     }
 
-    /// Deserializes a private key.
+    /// Deserializes a private key: the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding, as in swift-crypto.
     ///
-    /// The format is the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding, as in swift-crypto. The drafts
-    /// define none.
+    /// The drafts define no format.
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Length`] if the length is wrong, and [`CredentialError::Malformed`] if a scalar is
-    /// zero or not below the order of the group.
+    /// Returns [`CredentialError::Length`], or [`CredentialError::Malformed`] if a scalar is zero or not below the
+    /// order of the group.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.private_key_len(), bytes)?;
         Self::new(match profile {
@@ -83,7 +78,7 @@ impl IssuerKey {
         })
     }
 
-    /// Serializes the private key, as for [`from_bytes`](Self::from_bytes). The bytes are zeroed on drop.
+    /// Serializes the private key for [`from_bytes`](Self::from_bytes). The bytes are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
         with_suite!(&*self.pair, pair => pair.to_bytes())
     }
@@ -99,8 +94,7 @@ impl IssuerKey {
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::InvalidRequest`] if the bytes are not a request or its proof does not verify, and
-    /// [`CredentialError::Randomness`] if the operating system provides no random bytes.
+    /// Returns [`CredentialError::InvalidRequest`] or [`CredentialError::Randomness`].
     pub fn issue(&self, request: &[u8]) -> Result<Vec<u8>, CredentialError> {
         with_suite!(&*self.pair, pair => respond::<_, Labelled>(pair, request, &mut OperatingSystem))
     }

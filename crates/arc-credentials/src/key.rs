@@ -38,14 +38,13 @@ impl KeyId {
         &self.0
     }
 
-    /// Returns the last byte, which identifies the key in a request for a credential.
+    /// Returns the last byte, which identifies the key in a request.
     #[inline]
     pub const fn truncated(&self) -> u8 {
         self.0[31]
     }
 }
 
-/// Formats the digest as hexadecimal digits.
 impl fmt::Display for KeyId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -59,7 +58,7 @@ impl fmt::Debug for KeyId {
 }
 
 /// The public key of an issuer, with which clients request and use credentials: `token-key` of the issuer's directory
-/// and an origin's challenge. Tokens are verified with the private [`IssuerKey`](super::IssuerKey).
+/// and an origin's challenge.
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile, PublicKey};
@@ -89,8 +88,8 @@ impl PublicKey {
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Length`] if the length is wrong, and [`CredentialError::Malformed`] if a part is not
-    /// a point of the curve, or is the identity.
+    /// Returns [`CredentialError::Length`], or [`CredentialError::Malformed`] if a part is not a point of the curve, or
+    /// is the identity.
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.public_key_len(), bytes)?;
         let mut reader = Reader::new(bytes);
@@ -151,7 +150,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// The values x0, x1, x2 and x0Blinding, and X0, X1 and X2 of the drafts.
+/// x0, x1, x2 and x0Blinding, and X0, X1 and X2 of the drafts.
 pub(super) struct KeyPair<S: Suite> {
     pub(super) x0: Zeroizing<S::Scalar>,
     pub(super) x1: Zeroizing<S::Scalar>,

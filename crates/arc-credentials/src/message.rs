@@ -2,7 +2,7 @@ use std::{error::Error, fmt};
 
 /// The error of a Privacy Pass message that cannot be parsed or serialized.
 ///
-/// The error contains no received bytes, so it is safe to log.
+/// Contains no received bytes, so it is safe to log.
 ///
 /// ```
 /// use arc_credentials::{MessageError, Token, TokenChallenge};
@@ -37,7 +37,6 @@ impl fmt::Display for MessageError {
 
 impl Error for MessageError {}
 
-/// Parses the fields of a structure in order.
 pub(super) struct Reader<'a>(pub(super) &'a [u8]);
 
 impl<'a> Reader<'a> {

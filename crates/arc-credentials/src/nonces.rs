@@ -4,10 +4,8 @@ use super::{error::CredentialError, randomness};
 
 /// The nonces that a credential has used in one presentation context.
 ///
-/// Keep one `UsedNonces` for each credential and context, and save it *before* sending the presentation, so that a
-/// nonce is not reused after a crash.
-///
-/// The memory usage depends on the number of used nonces, not on the limit. Raising the limit keeps the used nonces.
+/// Save them *before* sending the presentation, so that a crash does not reuse a nonce. Memory depends on the used
+/// nonces, not on the limit, which can be raised.
 ///
 /// ```
 /// use arc_credentials::{CredentialError, UsedNonces};
@@ -29,12 +27,11 @@ pub struct UsedNonces(BTreeSet<u32>);
 impl UsedNonces {
     /// Draws a random unused nonce below the limit and marks it as used.
     ///
-    /// Sequential nonces would reveal to the origin how many presentations a client has created.
+    /// Sequential nonces would reveal how many presentations a client has created.
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::LimitReached`] if all nonces are used, and [`CredentialError::Randomness`] if the
-    /// operating system provides no random bytes.
+    /// Returns [`CredentialError::LimitReached`] if all nonces are used, or [`CredentialError::Randomness`].
     pub fn draw(&mut self, limit: u32) -> Result<u32, CredentialError> {
         let left = self.left(limit);
         if left == 0 {

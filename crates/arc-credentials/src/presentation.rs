@@ -25,7 +25,7 @@ pub(super) static PRESENTATION: Relation = Relation {
 
 /// The tag of a presentation, a compressed point, by which an origin detects a second use.
 ///
-/// Tags are equal only if the credential, the presentation context and the nonce are. Different tags cannot be linked.
+/// Tags are equal only if credential, presentation context and nonce are. Different tags cannot be linked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Tag {
     bytes: [u8; Profile::P384.tag_len()],
@@ -33,7 +33,7 @@ pub struct Tag {
 }
 
 impl Tag {
-    /// The fourth point of the presentation, which need not be valid.
+    /// Need not be valid.
     pub(super) fn of(profile: Profile, presentation: &[u8]) -> Option<Self> {
         let length = profile.tag_len();
         let tag = presentation.get(3 * length..4 * length)?;
@@ -90,7 +90,7 @@ pub(super) fn verify<S: Suite, T: Transcript<S>>(key: &KeyPair<S>, presented: &P
     Tag::of(S::PROFILE, presentation)
 }
 
-/// For small numbers, at a fraction of the cost of a scalar multiplication.
+/// For small numbers, cheaper than a scalar multiplication.
 fn times<S: Suite>(element: S::Element, factor: u32) -> S::Element {
     let bits = (0..u32::BITS - factor.leading_zeros()).rev();
     bits.fold(S::Element::identity(), |product, bit| {

@@ -3,7 +3,7 @@ use std::fmt;
 /// The curve, message layouts and token type of a key.
 ///
 /// Choose [`P256`](Self::P256) unless your clients support only the older draft: verification takes less than half the
-/// time, and its draft is still being developed. Each key has one profile.
+/// time, and its draft is still being developed.
 ///
 /// ```
 /// use arc_credentials::Profile;
@@ -17,8 +17,9 @@ use std::fmt;
 pub enum Profile {
     /// ARC(P-384), token type 0xC7D3: draft-yun-privacypass-arc-00 with draft-yun-cfrg-arc-00.
     P384,
-    /// ARC(P-256), token type 0xE5AC: draft-yun-privacypass-arc-02 with draft-ietf-privacypass-arc-crypto-00. The nonce
-    /// of a token is visible; the next version of that draft hides it and is not compatible.
+    /// ARC(P-256), token type 0xE5AC: draft-yun-privacypass-arc-02 with draft-ietf-privacypass-arc-crypto-00.
+    ///
+    /// The nonce of a token is visible; the next version of that draft hides it and is not compatible.
     P256,
 }
 
@@ -26,7 +27,7 @@ impl Profile {
     /// Both profiles, starting with the recommended one.
     pub const ALL: [Self; 2] = [Self::P256, Self::P384];
 
-    /// Returns the Privacy Pass token type. Neither value is in the IANA registry yet (RFC 9577, section 6.2).
+    /// Returns the Privacy Pass token type, which the IANA registry (RFC 9577, section 6.2) does not contain yet.
     #[inline]
     pub const fn token_type(self) -> u16 {
         match self {
@@ -35,7 +36,7 @@ impl Profile {
         }
     }
 
-    /// Returns the profile of a token type, or `None` for other types.
+    /// Returns the profile of a token type, or `None`.
     pub fn from_token_type(token_type: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|profile| profile.token_type() == token_type)
     }
@@ -48,7 +49,7 @@ impl Profile {
         }
     }
 
-    /// Returns the length of a compressed group element in bytes: 49 or 33.
+    /// Returns the length of a group element in bytes: 49 or 33.
     #[inline]
     pub const fn element_len(self) -> usize {
         1 + self.scalar_len()
@@ -75,19 +76,19 @@ impl Profile {
         3 * self.element_len()
     }
 
-    /// Returns the length of a credential request in bytes, without the token type and key ID: 338 or 226.
+    /// Returns the length of a request without token type and key ID in bytes: 338 or 226.
     #[inline]
     pub const fn request_len(self) -> usize {
         2 * self.element_len() + 5 * self.scalar_len()
     }
 
-    /// Returns the length of the issuer's response in bytes: 678 or 454.
+    /// Returns the length of a response in bytes: 678 or 454.
     #[inline]
     pub const fn response_len(self) -> usize {
         6 * self.element_len() + 8 * self.scalar_len()
     }
 
-    /// Returns the length of a presentation in bytes, without the other fields of the token: 436 or 292.
+    /// Returns the length of a presentation in bytes: 436 or 292.
     #[inline]
     pub const fn presentation_len(self) -> usize {
         4 * self.element_len() + 5 * self.scalar_len()
@@ -100,7 +101,6 @@ impl Profile {
     }
 }
 
-/// Formats the name of the token type.
 impl fmt::Display for Profile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())

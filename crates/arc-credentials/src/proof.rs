@@ -20,12 +20,12 @@ pub(super) struct Relation {
     pub(super) equations: &'static [Equation],
 }
 
-/// The target element is the sum of products of scalars and elements, all given by index.
+/// A sum of products of scalars and elements, all given by index.
 #[derive(Debug)]
 pub(super) struct Equation {
     target: usize,
     terms: &'static [(usize, usize)],
-    /// The element was computed with a private key and is not sent. Verification then runs in constant time, too.
+    /// Computed with a private key and not sent. Verification then runs in constant time, too.
     is_keyed: bool,
 }
 
@@ -42,7 +42,7 @@ impl Equation {
         Self { is_keyed: true, ..self }
     }
 
-    /// Each element of the sum once, with the sum of its scalars. Includes the target if it has a factor.
+    /// Each element once, with the sum of its scalars. Includes the target if it has a factor.
     fn products<S: Suite>(
         &self,
         elements: &[S::Element],
@@ -72,12 +72,12 @@ impl Equation {
 
 /// The only part of a proof that differs between draft versions.
 pub(super) trait Transcript<S: Suite> {
-    /// `None` if an element is the identity, which does not occur with an honest prover.
+    /// `None` if an element is the identity, which an honest prover never sends.
     fn challenge(name: &[u8], elements: &[S::Element], commitments: &[S::Element]) -> Option<S::Scalar>;
 }
 
-/// The transcript of draft-yun-cfrg-arc-00 and -01, and of draft-ietf-privacypass-arc-crypto-00, with length-prefixed
-/// elements. The input contains the context string twice, once from the label and once from the hash function.
+/// Of draft-yun-cfrg-arc-00 and -01, and of draft-ietf-privacypass-arc-crypto-00, with length-prefixed elements. The
+/// input contains the context string twice: from the label and from the hash function.
 #[derive(Debug)]
 pub(super) struct Labelled;
 

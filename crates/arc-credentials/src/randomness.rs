@@ -3,7 +3,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use super::{error::RandomnessError, suite::Suite};
 
-/// A source of nonzero random scalars. Tests use a list.
+/// Nonzero scalars. Tests use a list.
 pub(super) trait Random<S: Suite> {
     fn scalar(&mut self) -> Result<Zeroizing<S::Scalar>, RandomnessError>;
 }

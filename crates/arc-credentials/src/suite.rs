@@ -1,5 +1,3 @@
-//! The group and the hash functions of a profile.
-
 use std::sync::OnceLock;
 
 use hash2curve::{ExpandMsgXmd, GroupDigest, hash_to_scalar};
@@ -19,7 +17,7 @@ use zeroize::DefaultIsZeroes;
 
 use super::Profile;
 
-/// Public types contain it, because they are not generic over the suite.
+/// Public types are not generic over the suite.
 pub(super) enum OfSuite<P384, P256> {
     P384(P384),
     P256(P256),
@@ -34,7 +32,6 @@ impl<P384, P256> OfSuite<P384, P256> {
     }
 }
 
-/// Evaluates an expression with the value of either suite.
 macro_rules! with_suite {
     ($of_suite:expr, $value:pat => $result:expr) => {
         match $of_suite {
@@ -45,10 +42,9 @@ macro_rules! with_suite {
 }
 pub(super) use with_suite;
 
-/// A ciphersuite of the drafts.
 pub(super) trait Suite: Sized + 'static {
     const PROFILE: Profile;
-    /// The `contextString`, a part of every domain separation tag.
+    /// A part of every domain separation tag.
     const CONTEXT: &'static [u8];
 
     type Scalar: PrimeField + DefaultIsZeroes;
@@ -66,15 +62,15 @@ pub(super) trait Suite: Sized + 'static {
     /// The domain separation tag ends with the parts of `info`.
     fn hash_to_scalar(message: &[u8], info: &[&[u8]]) -> Self::Scalar;
 
-    /// The second generator, whose discrete logarithm is unknown.
+    /// Its discrete logarithm is unknown.
     fn generator_h() -> Self::Element;
 
-    /// The scalar m2, to which a credential is bound.
+    /// m2, to which a credential is bound.
     fn request_scalar(request_context: &[u8]) -> Self::Scalar {
         Self::hash_to_scalar(request_context, &[b"requestContext"])
     }
 
-    /// The element T, from which all tags of a presentation context are derived.
+    /// T, from which all tags of a presentation context are derived.
     fn tag_base(presentation_context: &[u8]) -> Self::Element {
         Self::hash_to_group(presentation_context, b"Tag")
     }

@@ -43,8 +43,7 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// Returns an error if the token type is not supported, or if the length of the presentation does not match the
-    /// profile.
+    /// Returns an error if the token type is not supported, or the presentation has another length.
     pub fn new(
         challenge: &TokenChallenge,
         key: KeyId,
@@ -70,7 +69,7 @@ impl Token {
     ///
     /// # Errors
     ///
-    /// Returns an error if the token type is not supported, or if the length does not match the type.
+    /// Returns an error if the token type is not supported, or has another length.
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let mut reader = Reader(bytes);
         let token_type = reader.number16("token_type")?;
@@ -122,7 +121,7 @@ impl Token {
         self.profile
     }
 
-    /// Returns the ID of the key that supposedly issued the credential.
+    /// Returns the claimed ID of the issuer's key.
     pub fn key(&self) -> &KeyId {
         &self.key
     }
@@ -137,9 +136,8 @@ impl Token {
         self.challenge_digest.as_ref()
     }
 
-    /// Returns the unverified tag, to look up spent tags before verification, which takes milliseconds.
-    ///
-    /// If the presentation is valid, this is the tag returned by [`verify`](super::IssuerKey::verify).
+    /// Returns the unverified tag, to look up spent tags before [`verify`](super::IssuerKey::verify), which returns the
+    /// same tag.
     pub fn tag(&self) -> &[u8] {
         let length = self.profile.tag_len();
         &self.presentation[3 * length..4 * length]
@@ -151,7 +149,7 @@ impl Token {
     }
 }
 
-/// Omits the presentation, because anyone who has the token can spend it.
+/// Anyone who has the token can spend it.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Token")

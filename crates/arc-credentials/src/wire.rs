@@ -1,4 +1,4 @@
-//! Fixed-width encodings of compressed points other than the identity, and of scalars below the order.
+//! Fixed-width: compressed points other than the identity, and scalars below the order.
 
 use p384::elliptic_curve::{
     CurveGroup, Group,
