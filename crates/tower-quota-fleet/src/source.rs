@@ -60,11 +60,11 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
         Box::pin(super::pause::between_polls())
     }
 
-    /// Replaces this instance's reports `before`, any of which may have been stored.
+    /// Stores the report of an instance, which replaces its earlier ones.
     ///
     /// Called concurrently with polls, but not with itself, and times out after a second. Default: does nothing.
-    fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
-        let _ = (report, before);
+    fn report<'a>(&'a self, report: &'a InstanceReport) -> SourceFuture<'a, ()> {
+        let _ = report;
         Box::pin(async { Ok(()) })
     }
 }

@@ -16,12 +16,11 @@ pub(super) struct Reporter {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
     instance: String,
-    /// What the source may contain, newest last. A report without a reply may have been stored.
-    sent: Vec<InstanceReport>,
-    /// The source has stored the newest report, and thereby replaced the others.
-    is_confirmed: bool,
+    /// The last report, if the source has stored it.
+    stored: Option<InstanceReport>,
     /// At most one. Aborted with the follower.
-    under_way: JoinSet<Result<(), FleetError>>,
+    under_way: JoinSet<Result<InstanceReport, FleetError>>,
+    /// Polls since the last report.
     unreported: u32,
 }
 
@@ -29,16 +28,12 @@ impl Reporter {
     /// Polls between two equal reports.
     const REPEAT: u32 = 10;
 
-    /// Without a reply, a report times out after a second, and Redis deletes it after a minute.
-    const REMEMBERED: usize = 64;
-
     pub(super) fn new(shared: Arc<Shared>, source: Arc<dyn RulesSource>, instance: String) -> Self {
         Self {
             shared,
             source,
             instance,
-            sent: Vec::new(),
-            is_confirmed: false,
+            stored: None,
             under_way: JoinSet::new(),
             unreported: 0,
         }
@@ -63,31 +58,24 @@ impl Reporter {
             newest: status.newest,
             lost: !status.lost.is_empty(),
         };
-        let is_said = self.is_confirmed && self.sent.last() == Some(&report);
-        if !is_said || self.unreported >= Self::REPEAT {
+        if self.stored.as_ref() != Some(&report) || self.unreported >= Self::REPEAT {
             self.send(report);
         }
     }
 
     fn send(&mut self, report: InstanceReport) {
         self.unreported = 0;
-        self.is_confirmed = false;
-        self.sent.retain(|sent| *sent != report);
-        if self.sent.len() == Self::REMEMBERED {
-            self.sent.remove(0);
-        }
-        let (source, before) = (Arc::clone(&self.source), self.sent.clone());
-        self.sent.push(report.clone());
-        self.under_way
-            .spawn(async move { within(SHORT, source.report(&report, &before)).await });
+        self.stored = None;
+        let source = Arc::clone(&self.source);
+        self.under_way.spawn(async move {
+            within(SHORT, source.report(&report)).await?;
+            Ok(report)
+        });
     }
 
     fn take_answer(&mut self) {
         match self.under_way.try_join_next() {
-            Some(Ok(Ok(()))) => {
-                self.is_confirmed = true;
-                self.sent.drain(..self.sent.len() - 1);
-            }
+            Some(Ok(Ok(report))) => self.stored = Some(report),
             Some(Ok(Err(error))) => self.shared.telemetry.unreported(self.shared.clock().now(), &error),
             Some(Err(error)) => {
                 // Ends the follower, like a panic during a poll.

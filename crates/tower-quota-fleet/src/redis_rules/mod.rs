@@ -1,6 +1,6 @@
 mod keys;
 
-use std::{error::Error, fmt, sync::Arc};
+use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
 
 pub(super) use self::keys::{RulesKeys, check_name};
 use super::{
@@ -76,27 +76,27 @@ impl RedisRules {
         &self.0.name
     }
 
-    /// Returns up to 10,000 instances that reported within 30 seconds by the server's clock.
+    /// Returns the latest report of up to 10,000 instances that reported within 30 seconds, by name.
     ///
     /// # Errors
     ///
     /// Returns an error if the server does not answer, or its ACL forbids the command.
     pub async fn instances(&self) -> Result<Vec<InstanceReport>, StoreError> {
         let since = self.now().await?.saturating_sub(FRESH_MILLIS);
-        let (keys, most) = (self.keys(), MOST_INSTANCES);
-        let mut fresh = cmd("ZRANGEBYSCORE");
-        fresh
-            .arg(&keys.instances)
-            .arg(since)
-            .arg("+inf")
-            .arg("LIMIT")
-            .arg(0)
-            .arg(most);
+        let mut fresh = cmd("ZREVRANGEBYSCORE");
+        fresh.arg(&self.keys().instances).arg("+inf").arg(since);
+        fresh.arg("LIMIT").arg(0).arg(2 * MOST_INSTANCES);
         let Value::Array(members) = self.command(fresh).await? else {
             return Err(unexpected("the instances"));
         };
-        let members = members.into_iter().filter_map(bytes);
-        Ok(members.filter_map(|json| serde_json::from_slice(&json).ok()).collect())
+        let reports = members.into_iter().filter_map(bytes);
+        let reports = reports.filter_map(|json| serde_json::from_slice::<InstanceReport>(&json).ok());
+        let mut latest = BTreeMap::new();
+        // Newest first. The earlier reports of an instance are deleted only after a minute.
+        for report in reports {
+            latest.entry(report.instance().to_owned()).or_insert(report);
+        }
+        Ok(latest.into_values().take(MOST_INSTANCES).collect())
     }
 
     pub(super) fn keys(&self) -> &RulesKeys {
@@ -155,14 +155,12 @@ impl RedisRules {
         bytes(self.command(range).await?).ok_or_else(|| unexpected(what))
     }
 
-    async fn write_report(&self, report: &InstanceReport, before: &[InstanceReport]) -> Result<(), StoreError> {
-        let member = |report: &InstanceReport| serde_json::to_string(report).unwrap_or_default();
+    async fn write_report(&self, report: &InstanceReport) -> Result<(), StoreError> {
         let mut write = cmd("EVAL");
         write.arg(REPORT).arg(1).arg(&self.keys().instances);
-        write.arg(member(report)).arg(KEPT_MILLIS);
-        for before in before.iter().filter(|before| *before != report) {
-            write.arg(member(before));
-        }
+        write
+            .arg(serde_json::to_string(report).unwrap_or_default())
+            .arg(KEPT_MILLIS);
         self.command(write).await.map(drop)
     }
 }
@@ -193,11 +191,8 @@ impl RulesSource for RedisRules {
         })
     }
 
-    fn report<'a>(&'a self, report: &'a InstanceReport, before: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
-        Box::pin(async move {
-            let written = self.write_report(report, before).await;
-            written.map_err(FleetError::unavailable)
-        })
+    fn report<'a>(&'a self, report: &'a InstanceReport) -> SourceFuture<'a, ()> {
+        Box::pin(async { self.write_report(report).await.map_err(FleetError::unavailable) })
     }
 }
 

@@ -667,7 +667,7 @@ async fn a_report_of_an_absurd_number_does_not_use_up_the_numbers() {
     let alice = publisher(shared_server(), set);
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
     let report = reported("hacked", json!({"newest": RulesVersion::MAX_NUMBER}));
-    rules.report(&report, &[]).await.unwrap();
+    rules.report(&report).await.unwrap();
     let published = alice.publish(Publication::rules(hour(1))).await.unwrap();
     assert_eq!(published.version().number(), 1);
 }
@@ -680,7 +680,7 @@ async fn the_same_rules_are_published_again_above_a_number_that_redis_has_lost()
     assert!(alice.propose(Publication::rules(hour(1))).await.unwrap().is_empty());
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
     let report = reported("web-1", json!({"newest": 42}));
-    rules.report(&report, &[]).await.unwrap();
+    rules.report(&report).await.unwrap();
     let proposal = alice.propose(Publication::rules(hour(1))).await.unwrap();
     assert!(!proposal.is_empty());
     assert_eq!(alice.commit(&proposal).await.unwrap().version().number(), 43);
@@ -696,7 +696,7 @@ async fn an_order_is_newer_than_all_that_instances_report_whatever_the_clock_of_
     let rules = rules_at(RedisStore::builder(shared_server().url()), set);
     for (name, numbers) in [("web-1", (ahead, ahead + 5)), ("hacked", (absurd, absurd))] {
         let report = reported(name, json!({"controls": {"switch": numbers.0, "access": numbers.1}}));
-        rules.report(&report, &[]).await.unwrap();
+        rules.report(&report).await.unwrap();
     }
     let order = alice.control(Control::switch_on()).await.unwrap();
     assert_eq!(order.switch().unwrap().number(), ahead + 1);

@@ -144,7 +144,7 @@ impl RulesSource for Source {
         self.answer(1, |state| state.document.clone())
     }
 
-    fn report<'a>(&'a self, report: &'a InstanceReport, _: &'a [InstanceReport]) -> SourceFuture<'a, ()> {
+    fn report<'a>(&'a self, report: &'a InstanceReport) -> SourceFuture<'a, ()> {
         let mut state = self.state();
         state.reports.push(report.clone());
         match state.hangs_on_reports {

@@ -289,8 +289,8 @@ async fn the_instances_that_do_not_follow_are_named() {
     let first = rules.version().await.unwrap().unwrap();
     let report = |name: &str, version: RulesVersion| reading(name, version, json!({}));
     let web_2 = |more: Value| reading("web-2", first, more);
-    rules.report(&report("web-1", first), &[]).await.unwrap();
-    rules.report(&web_2(json!({"overridden": true})), &[]).await.unwrap();
+    rules.report(&report("web-1", first)).await.unwrap();
+    rules.report(&web_2(json!({"overridden": true}))).await.unwrap();
     let (_, shown) = terminal.types("show").await;
     assert!(
         shown.ends_with("instances: 2\n  2 run version 1\n  web-2 is overridden locally\n"),
@@ -299,7 +299,7 @@ async fn the_instances_that_do_not_follow_are_named() {
 
     // A build that does not read the switch, and an order that no instance has read yet.
     let old = reported("web-3", json!({"version": first.to_string()}));
-    rules.report(&old, &[]).await.unwrap();
+    rules.report(&old).await.unwrap();
     let (code, text) = terminal.types("off").await;
     let expected = "instances: applied by 0 of 3\n  web-1 has not read the change yet\n  \
                     web-2 has not read the change yet\n  web-3 does not read the switch and the access list\n";
@@ -318,12 +318,9 @@ async fn the_instances_that_do_not_follow_are_named() {
     assert_eq!(code, 5, "they are no real instances");
     let second = rules.version().await.unwrap().unwrap();
     let newer = report("web-1", second);
-    rules.report(&newer, &[report("web-1", first)]).await.unwrap();
+    rules.report(&newer).await.unwrap();
     let rejecting = web_2(json!({"rejects": RulesVersion::of(2, b"").to_string()}));
-    rules
-        .report(&rejecting, &[web_2(json!({"overridden": true}))])
-        .await
-        .unwrap();
+    rules.report(&rejecting).await.unwrap();
     let (_, shown) = terminal.types("show").await;
     let rejected = "  1 run version 2\n  1 run version 1: web-2\n  web-2 REJECTS version 2; see its log for the \
                     reason\n";
@@ -344,12 +341,12 @@ async fn after_a_flush_instances_that_report_late_are_counted() {
             json!({"version": lost.to_string(), "newest": 42, "controls": controls, "lost": true}),
         )
     };
-    rules.report(&report("web-1"), &[]).await.unwrap();
+    rules.report(&report("web-1")).await.unwrap();
     let late = tokio::spawn({
         let rules = rules.clone();
         async move {
             pass(Duration::from_secs(1)).await;
-            rules.report(&report("web-2"), &[]).await.unwrap();
+            rules.report(&report("web-2")).await.unwrap();
         }
     });
     let (code, text) = terminal.types("off").await;

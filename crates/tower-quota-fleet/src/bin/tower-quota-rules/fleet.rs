@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fmt::Write, time::Duration};
+use std::{fmt::Write, time::Duration};
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
@@ -14,18 +14,16 @@ pub(crate) async fn until_reported() {
     sleep_until(Instant::now() + REPORTED_WITHIN).await;
 }
 
-pub(crate) struct Fleet(BTreeMap<String, InstanceReport>);
+pub(crate) struct Fleet(Vec<InstanceReport>);
 
 impl Fleet {
     pub(crate) async fn read(rules: &RedisRules) -> Result<Self, StoreError> {
-        let reports = rules.instances().await?;
-        let named = |report: InstanceReport| (report.instance().to_owned(), report);
-        Ok(Self(reports.into_iter().map(named).collect()))
+        Ok(Self(rules.instances().await?))
     }
 
     pub(crate) fn all_run(&self, version: RulesVersion) -> bool {
         let runs = |report: &InstanceReport| report.version() == Some(version) && report.rejects().is_none();
-        self.0.values().all(runs)
+        self.0.iter().all(runs)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -34,11 +32,11 @@ impl Fleet {
 
     pub(crate) fn all_obey(&self, controls: &Controls, part: Part) -> bool {
         // An order that reaches no instance may be for a misspelled rule set.
-        !self.0.is_empty() && self.0.values().all(|report| obeys(report, controls, part))
+        !self.0.is_empty() && self.0.iter().all(|report| obeys(report, controls, part))
     }
 
     pub(crate) fn obedience_text(&self, controls: &Controls, part: Part) -> String {
-        let (obedient, others): (Vec<_>, Vec<_>) = self.0.values().partition(|report| obeys(report, controls, part));
+        let (obedient, others): (Vec<_>, Vec<_>) = self.0.iter().partition(|report| obeys(report, controls, part));
         if self.0.is_empty() {
             return "instances: no reports within the last 30 s; is this the right rule set?\n".to_owned();
         }
@@ -68,7 +66,7 @@ impl Fleet {
     /// `None` is the rules of the program.
     fn by_version(&self) -> Vec<(Option<RulesVersion>, Vec<&str>)> {
         let mut versions: Vec<(Option<RulesVersion>, Vec<&str>)> = Vec::new();
-        for report in self.0.values() {
+        for report in &self.0 {
             let name = report.instance();
             match versions.iter_mut().find(|(version, _)| *version == report.version()) {
                 Some((_, names)) => names.push(name),
@@ -95,7 +93,7 @@ impl Fleet {
                 false => writeln!(text, "  {} run {what}: {}", names.len(), names.join(", ")),
             };
         }
-        for report in self.0.values() {
+        for report in &self.0 {
             let rejects = report
                 .rejects()
                 .map(|version| format!("REJECTS version {}; see its log for the reason", version.number()));
@@ -119,7 +117,7 @@ impl Fleet {
 
     pub(crate) fn json(&self) -> Value {
         let number = |version: Option<RulesVersion>| version.map(RulesVersion::number);
-        let instances = self.0.values().map(|report| {
+        let instances = self.0.iter().map(|report| {
             json!({
                 "instance": report.instance(),
                 "version": number(report.version()),
