@@ -1,7 +1,8 @@
 //! Threads for curve arithmetic, which takes milliseconds of CPU time, and a fair queue.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
+    hash::{BuildHasher, RandomState},
     num::NonZeroUsize,
     ops::RangeInclusive,
     sync::Arc,
@@ -39,6 +40,9 @@ struct Queue {
 struct Class {
     lines: HashMap<Group, VecDeque<Waiter>>,
     turns: VecDeque<Group>,
+    /// The length of each line, and a random rank, so that among equal lines no kind of address is displaced first.
+    lengths: BTreeSet<(usize, u64, Group)>,
+    ranks: RandomState,
     waiting: usize,
 }
 
@@ -176,45 +180,55 @@ impl Queue {
 
 impl Class {
     fn push(&mut self, group: Group, waiter: Waiter) {
-        let line = self.lines.entry(group).or_default();
-        if line.is_empty() {
+        if !self.lines.contains_key(&group) {
             self.turns.push_back(group);
         }
-        line.push_back(waiter);
-        self.waiting += 1;
+        self.change(group, |line| line.push_back(waiter));
     }
 
     fn pop(&mut self) -> Option<Waiter> {
         let group = self.turns.pop_front()?;
-        self.turns.push_back(group);
-        self.change(group, VecDeque::pop_front)
+        let waiter = self.change(group, VecDeque::pop_front);
+        if self.lines.contains_key(&group) {
+            self.turns.push_back(group);
+        }
+        waiter
     }
 
     fn longest(&self) -> usize {
-        self.lines.values().map(VecDeque::len).max().unwrap_or(0)
+        self.lengths.last().map_or(0, |(length, ..)| *length)
     }
 
     fn displace(&mut self) {
-        let longest = self.lines.iter().max_by_key(|(_, line)| line.len());
-        if let Some((&group, _)) = longest {
+        if let Some(&(.., group)) = self.lengths.last() {
             drop(self.change(group, VecDeque::pop_back));
+            self.end_turns(group);
         }
     }
 
     fn remove_closed(&mut self, group: Group) {
-        self.change(group, |line| line.retain(|waiter| !waiter.is_closed()));
+        if self.lines.contains_key(&group) {
+            self.change(group, |line| line.retain(|waiter| !waiter.is_closed()));
+            self.end_turns(group);
+        }
     }
 
-    fn change<T: Default>(&mut self, group: Group, change: impl FnOnce(&mut VecDeque<Waiter>) -> T) -> T {
-        let Some(line) = self.lines.get_mut(&group) else {
-            return T::default();
-        };
-        let before = line.len();
-        let changed = change(line);
-        self.waiting -= before - line.len();
-        if line.is_empty() {
-            self.lines.remove(&group);
+    fn end_turns(&mut self, group: Group) {
+        if !self.lines.contains_key(&group) {
             self.turns.retain(|other| *other != group);
+        }
+    }
+
+    fn change<T>(&mut self, group: Group, change: impl FnOnce(&mut VecDeque<Waiter>) -> T) -> T {
+        let rank = self.ranks.hash_one(group);
+        let mut line = self.lines.remove(&group).unwrap_or_default();
+        self.lengths.remove(&(line.len(), rank, group));
+        self.waiting -= line.len();
+        let changed = change(&mut line);
+        self.waiting += line.len();
+        if !line.is_empty() {
+            self.lengths.insert((line.len(), rank, group));
+            self.lines.insert(group, line);
         }
         changed
     }
@@ -250,13 +264,7 @@ impl Drop for Place<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::{
-        hash::{BuildHasher, RandomState},
-        net::IpAddr,
-        pin::Pin,
-        sync::mpsc,
-        task::Poll,
-    };
+    use std::{net::IpAddr, pin::Pin, sync::mpsc, task::Poll};
 
     use futures_util::FutureExt;
     use tokio_test::task::{Spawn, spawn};
@@ -440,6 +448,16 @@ mod tests {
         groups.sort_unstable();
         assert_eq!(turns, groups);
         assert_eq!(class.lines.values().map(VecDeque::len).sum::<usize>(), class.waiting);
+        let lengths: HashMap<_, _> = class
+            .lengths
+            .iter()
+            .map(|&(length, _, group)| (group, length))
+            .collect();
+        assert_eq!(lengths.len(), class.lengths.len());
+        assert_eq!(
+            lengths,
+            class.lines.iter().map(|(group, line)| (*group, line.len())).collect()
+        );
     }
 
     /// No request waits while a thread is idle, the queue respects its bound, its parts are consistent, and a newcomer
