@@ -12,6 +12,9 @@ use super::{
 };
 use crate::{Challenge, Credential, CredentialRequest, Issuer, Profile, PublicKey, Token, TokenChallenge};
 
+/// Bounds the memory for used nonces.
+const MAX_LIMIT: u32 = 65_536;
+
 #[derive(Clone)]
 struct Question {
     challenge: TokenChallenge,
@@ -55,7 +58,7 @@ impl TokenClientLayer {
             (Some(limit), Some(pinned)) if limit != pinned => return None,
             (limit, pinned) => limit.or(pinned)?,
         };
-        (1..=self.0.max_rate_limit).contains(&limit).then(|| Question {
+        (1..=MAX_LIMIT).contains(&limit).then(|| Question {
             profile,
             issuer: Arc::clone(issuer),
             state: Arc::clone(state),

@@ -1,25 +1,21 @@
-use std::{fmt, ops::RangeInclusive, sync::Arc};
+use std::{fmt, sync::Arc};
 
 use super::{CredentialStorage, MemoryCredentials, Settings, TokenClientLayer, TrustedIssuer, known::Known};
-use crate::{BuildError, Profile, TokenChallenge, settings::check};
+use crate::{BuildError, Profile, TokenChallenge};
 use tower_quota::clock::Clock;
 
 /// A builder for [`TokenClientLayer`]. At least one issuer is required.
 ///
 /// ```
-/// use tower_quota_anonymous::{TokenClientLayer, TokenClientLayerBuilder};
+/// use tower_quota_anonymous::TokenClientLayer;
 ///
-/// let error = |builder: TokenClientLayerBuilder| builder.build().unwrap_err().to_string();
-/// assert_eq!(error(TokenClientLayer::builder()), "token client: at least one issuer is required");
-/// let builder = TokenClientLayer::builder().max_rate_limit(0);
-/// assert_eq!(error(builder), "token client: max_rate_limit 0 is outside 1..=16777216");
+/// let error = TokenClientLayer::builder().build().unwrap_err();
+/// assert_eq!(error.to_string(), "token client: at least one issuer is required");
 /// ```
 #[must_use = "a builder does nothing until `build` is called"]
 pub struct TokenClientLayerBuilder {
     issuers: Vec<TrustedIssuer>,
     storage: Option<Arc<dyn CredentialStorage>>,
-    max_rate_limit: u32,
-    max_origins: usize,
     clock: Clock,
 }
 
@@ -29,17 +25,12 @@ impl TokenClientLayer {
         TokenClientLayerBuilder {
             issuers: Vec::new(),
             storage: None,
-            max_rate_limit: 65_536,
-            max_origins: 1_024,
             clock: Clock::tokio(),
         }
     }
 }
 
 impl TokenClientLayerBuilder {
-    const RATE_LIMITS: RangeInclusive<u32> = 1..=1 << 24;
-    const ORIGINS: RangeInclusive<usize> = 1..=1_000_000;
-
     /// Adds an issuer. Challenges of other issuers are not answered.
     pub fn issuer(mut self, issuer: TrustedIssuer) -> Self {
         self.issuers.push(issuer);
@@ -49,20 +40,6 @@ impl TokenClientLayerBuilder {
     /// Sets the storage of credentials and used nonces. Default: [`MemoryCredentials`].
     pub fn storage(mut self, storage: impl CredentialStorage) -> Self {
         self.storage = Some(Arc::new(storage));
-        self
-    }
-
-    /// Sets the largest accepted limit, which bounds the memory for used nonces.
-    ///
-    /// Challenges with a larger limit are not answered. Range: 1 to 16,777,216. Default: 65,536.
-    pub fn max_rate_limit(mut self, limit: u32) -> Self {
-        self.max_rate_limit = limit;
-        self
-    }
-
-    /// Sets the number of origins whose last challenge is cached, from 1 to 1,000,000. Default: 1,024.
-    pub fn max_origins(mut self, origins: usize) -> Self {
-        self.max_origins = origins;
         self
     }
 
@@ -81,8 +58,6 @@ impl TokenClientLayerBuilder {
     }
 
     fn checked(self) -> Result<Settings, String> {
-        check("max_rate_limit", self.max_rate_limit, &Self::RATE_LIMITS)?;
-        check("max_origins", self.max_origins, &Self::ORIGINS)?;
         if self.issuers.is_empty() {
             return Err("at least one issuer is required".to_owned());
         }
@@ -103,8 +78,7 @@ impl TokenClientLayerBuilder {
         Ok(Settings {
             issuers: self.issuers.into_iter().map(Arc::new).collect(),
             storage: self.storage.unwrap_or_else(|| Arc::new(MemoryCredentials::default())),
-            max_rate_limit: self.max_rate_limit,
-            known: Known::new(self.max_origins),
+            known: Known::default(),
             clock: self.clock,
         })
     }
@@ -114,7 +88,6 @@ impl fmt::Debug for TokenClientLayerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenClientLayerBuilder")
             .field("issuers", &self.issuers)
-            .field("max_rate_limit", &self.max_rate_limit)
             .finish_non_exhaustive()
     }
 }

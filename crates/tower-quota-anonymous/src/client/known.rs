@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{Challenge, mutex::Mutex};
 use tower_quota::clock::Timestamp;
 
+#[derive(Default)]
 pub(super) struct Known {
     origins: Mutex<BTreeMap<String, Kept>>,
-    max_origins: usize,
 }
 
 #[derive(Clone)]
@@ -19,15 +19,10 @@ pub(super) struct Kept {
 }
 
 impl Known {
+    const MAX_ORIGINS: usize = 1_024;
+
     /// Caps the `max-age` of challenges.
     const MAX_AGE: Duration = Duration::from_secs(86_400);
-
-    pub(super) fn new(max_origins: usize) -> Self {
-        Self {
-            origins: Mutex::default(),
-            max_origins,
-        }
-    }
 
     pub(super) fn get(&self, origin: &str, now: Timestamp) -> Option<Kept> {
         let origins = self.origins.lock();
@@ -37,7 +32,7 @@ impl Known {
     pub(super) fn put(&self, origin: &str, mut kept: Kept, now: Timestamp) {
         kept.until = kept.until.min(now.saturating_add(Self::MAX_AGE));
         let mut origins = self.origins.lock();
-        let is_full = origins.len() >= self.max_origins && !origins.contains_key(origin);
+        let is_full = origins.len() >= Self::MAX_ORIGINS && !origins.contains_key(origin);
         if is_full {
             let first = origins
                 .iter()

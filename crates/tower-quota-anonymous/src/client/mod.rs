@@ -81,8 +81,8 @@ use tower_quota::clock::Clock;
 ///
 /// - the challenge names the origin of the request, which is an [origin](TrustedIssuer::origin) of a configured
 ///   [issuer](TokenClientLayerBuilder::issuer),
-/// - the limit is present or [pinned](TrustedIssuer::pin_limit), and at most
-///   [`max_rate_limit`](TokenClientLayerBuilder::max_rate_limit), and
+/// - the limit is present or [pinned](TrustedIssuer::pin_limit), and at most 65,536, which bounds the memory for used
+///   nonces, and
 /// - the key is in the issuer's directory, or pinned.
 ///
 /// Each request answers at most one challenge. Further requests carry a token at once: after a 401, until the `max-age`
@@ -101,7 +101,6 @@ pub struct TokenClientLayer(Arc<Settings>);
 struct Settings {
     issuers: Vec<Arc<TrustedIssuer>>,
     storage: Arc<dyn CredentialStorage>,
-    max_rate_limit: u32,
     known: Known,
     clock: Clock,
 }
@@ -110,7 +109,6 @@ impl fmt::Debug for TokenClientLayer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenClientLayer")
             .field("issuers", &self.0.issuers)
-            .field("max_rate_limit", &self.0.max_rate_limit)
             .finish_non_exhaustive()
     }
 }
