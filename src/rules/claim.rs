@@ -41,7 +41,7 @@ use crate::{
 /// claim.set_enabled(false);
 /// limiter.rules().enable();
 /// assert!(limiter.rules().is_enabled());
-/// limiter.rules().clear_switch_override();
+/// limiter.rules().clear_overrides();
 /// assert!(!limiter.rules().is_enabled());
 ///
 /// drop(claim);
@@ -155,12 +155,6 @@ impl RulesHandle {
                 active.rules = rules;
             }
         });
-    }
-
-    /// Clears the override of the switch, without changing the rules. Without a [claim](Self::claim), disabled limits
-    /// are enabled.
-    pub fn clear_switch_override(&self) {
-        self.0.change(|active| active.switch.release());
     }
 }
 
