@@ -98,6 +98,21 @@ impl RulesDocument {
         Ok(document)
     }
 
+    /// Fails with [`Mismatched`](FleetErrorKind::Mismatched) if a source has other bytes for the version.
+    pub(super) fn parse_version(version: RulesVersion, bytes: &[u8]) -> Result<Self, FleetError> {
+        let mismatched = |message| Err(FleetError::new(FleetErrorKind::Mismatched, message));
+        if RulesVersion::of(version.number(), bytes) != version {
+            return mismatched(format!("document digest does not match version {version}"));
+        }
+        match Self::parse(bytes)? {
+            document if document.version() == version.number() => Ok(document),
+            other => mismatched(format!(
+                "document number {} does not match version {version}",
+                other.version()
+            )),
+        }
+    }
+
     /// Serializes the document as indented JSON, which [`parse`](Self::parse) reads.
     ///
     /// # Errors

@@ -1,6 +1,10 @@
--- Writes a field of an entry, deletes expired fields, and sets the entry to expire with its last field. KEYS[1] the
--- entry ARGV[1] the field ARGV[2] the value of the field, as JSON ARGV[3] 1 to keep an existing field ARGV[4] the
--- maximum number of top-ups per entry Returns 1, 0 if the field was kept, or -1 if the entry is full.
+-- Writes a field of an entry, deletes expired fields, and sets the entry to expire with its last field.
+-- KEYS[1]   the entry
+-- ARGV[1]   the field
+-- ARGV[2]   the value of the field, as JSON
+-- ARGV[3]   1 to keep an existing field
+-- ARGV[4]   the maximum number of top-ups per entry
+-- Returns 1, 0 if the field was kept, or -1 if the entry is full.
 
 -- Returns the expiry of a field, in seconds since the Unix epoch: `until` of a top-up, or of a contract's quotas.
 local function end_of(json)

@@ -172,21 +172,6 @@ impl Poller {
 
     async fn read(&self, version: RulesVersion) -> Result<RulesDocument, FleetError> {
         let bytes = within(LONG, self.source.document(version)).await?;
-        run_blocking(move || parse(version, &bytes)).await
+        run_blocking(move || RulesDocument::parse_version(version, &bytes)).await
     }
-}
-
-fn parse(version: RulesVersion, bytes: &[u8]) -> Result<RulesDocument, FleetError> {
-    let mismatched = |message| FleetError::new(FleetErrorKind::Mismatched, message);
-    if RulesVersion::of(version.number(), bytes) != version {
-        let message = format!("document digest does not match version {version}");
-        return Err(mismatched(message));
-    }
-    let document = RulesDocument::parse(bytes)?;
-    if document.version() != version.number() {
-        let number = document.version();
-        let message = format!("document number {number} does not match version {version}");
-        return Err(mismatched(message));
-    }
-    Ok(document)
 }

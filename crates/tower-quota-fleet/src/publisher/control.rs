@@ -112,7 +112,7 @@ impl RulesPublisher {
     async fn read_controls(&self) -> Result<CurrentControls, StoreError> {
         let (keys, mut tries) = (self.rules.keys(), 1);
         loop {
-            let [switch, access_head] = self.two_values(&[&keys.switch, &keys.access_head]).await?;
+            let [switch, access_head] = self.values([&keys.switch, &keys.access_head]).await?;
             let order = switch.as_deref().and_then(|switch| SwitchOrder::parse(switch).ok());
             let mut controls = Controls {
                 switch: order,

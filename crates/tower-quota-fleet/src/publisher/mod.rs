@@ -213,11 +213,12 @@ impl RulesPublisher {
             Value::Int(length) => usize::try_from(length).unwrap_or(usize::MAX),
             _ => 0,
         };
-        // Read in one command, so that head and document match. A value that is too long for a document is not
-        // transferred.
         let fits = check_length(length);
-        let both = [&keys.head, &keys.document];
-        let [head, document] = self.two_values(if fits.is_ok() { &both } else { &both[..1] }).await?;
+        let [head, document] = match fits {
+            Ok(()) => self.values([&keys.head, &keys.document]).await?,
+            // A value that is too long for a document is not transferred.
+            Err(_) => self.values([&keys.head]).await.map(|[head]| [head, None])?,
+        };
         let read = |json: &[u8]| RulesDocument::parse(json).ok();
         let history = self.list(&keys.history, versions, read).await?;
         let current = run_blocking(move || {
@@ -293,14 +294,8 @@ impl RulesPublisher {
         Ok(run_blocking(move || items.filter_map(|item| read(&item)).collect()).await)
     }
 
-    async fn two_values(&self, keys: &[&String]) -> Result<[Option<Vec<u8>>; 2], StoreError> {
-        let mut get = cmd("MGET");
-        get.arg(keys);
-        let Value::Array(values) = self.command(get).await? else {
-            return Ok([None, None]);
-        };
-        let mut values = values.into_iter().map(bytes);
-        Ok([(); 2].map(|()| values.next().flatten()))
+    async fn values<const N: usize>(&self, keys: [&String; N]) -> Result<[Option<Vec<u8>>; N], StoreError> {
+        self.in_time(self.rules.values(keys)).await
     }
 
     async fn command(&self, command: Cmd) -> Result<Value, StoreError> {

@@ -32,11 +32,8 @@ impl Published {
             (Some(head), Some(document)) => (head, document),
         };
         let version = version_of(head).ok_or("version is not a number and a digest")?;
-        let parsed = RulesDocument::parse(document).map_err(|error| error.to_string())?;
-        if RulesVersion::of(version.number(), document) != version || parsed.version() != version.number() {
-            return Err(format!("document does not match version {version}"));
-        }
-        Ok(Some(Self::new(version, parsed)))
+        let document = RulesDocument::parse_version(version, document).map_err(|error| error.to_string())?;
+        Ok(Some(Self::new(version, document)))
     }
 }
 

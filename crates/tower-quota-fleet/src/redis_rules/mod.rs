@@ -119,21 +119,28 @@ impl RedisRules {
         parse_head(bytes(self.command(get).await?))
     }
 
+    /// Read together, so that they match.
+    pub(super) async fn values<const N: usize>(&self, keys: [&String; N]) -> Result<[Option<Vec<u8>>; N], StoreError> {
+        let mut all = cmd("MGET");
+        all.arg(&keys);
+        let Value::Array(values) = self.command(all).await? else {
+            return Err(unexpected("the state"));
+        };
+        let mut values = values.into_iter().map(bytes);
+        Ok(keys.map(|_| values.next().flatten()))
+    }
+
     async fn read_state(&self) -> Result<SourceState, StoreError> {
-        let (keys, mut all) = (self.keys(), cmd("MGET"));
-        all.arg(&keys.head).arg(&keys.switch).arg(&keys.access_head);
-        let values = match self.command(all).await {
-            Ok(Value::Array(values)) => values,
-            Ok(_) => return Err(unexpected("the state")),
-            // Users with the permissions of an older release can read only the head.
+        let keys = self.keys();
+        let [head, switch, access] = match self.values([&keys.head, &keys.switch, &keys.access_head]).await {
+            Ok(values) => values,
+            // Users with fewer permissions can read only the head.
             Err(error) if is_forbidden(&error) => {
                 let state = SourceState::new(self.read_head().await?);
                 return Ok(state.without_controls(format!("kill switch and access list cannot be read: {error}")));
             }
             Err(error) => return Err(error),
         };
-        let mut values = values.into_iter().map(bytes);
-        let [head, switch, access] = [(); 3].map(|()| values.next().flatten());
         let state = SourceState {
             version: parse_head(head).map_err(FleetError::unavailable),
             ..SourceState::new(None)

@@ -292,7 +292,7 @@ fn unreadable(other: &str) -> [(String, String, &'static str); 5] {
     [
         (head(7, newer), newer.to_owned(), "format 2 is newer than 1"),
         (broken, "{".to_owned(), "EOF while parsing"),
-        (unlike, other.to_owned(), "document does not match version 9"),
+        (unlike, other.to_owned(), "document digest does not match version 9"),
         (
             "garbage".to_owned(),
             newer.to_owned(),

@@ -90,13 +90,7 @@ pub(crate) async fn history(options: &Options) -> Result<Report, Failure> {
     if changes.is_empty() {
         text.push_str("no changes recorded in this Redis\n");
     }
-    let json = changes.iter().map(|change| {
-        json!({
-            "version": change.version(), "author": change.author(), "time": change.time(), "reason": change.reason(),
-            "text": change.text(),
-        })
-    });
-    Ok(Report::new(text, json.collect()))
+    Ok(Report::new(text, serde_json::to_value(changes).unwrap_or_default()))
 }
 
 pub(crate) fn controls_text(controls: &Controls) -> String {
