@@ -39,7 +39,7 @@ pub struct TokenChallenge {
 }
 
 impl TokenChallenge {
-    /// The maximum length in bytes, less than in RFC 9577, so that a challenge fits into a header field.
+    /// The maximum length in bytes, which fits into a header field, unlike the maximum of RFC 9577.
     pub const MAX_LENGTH: usize = 8 * 1024;
 
     const ISSUER_NAME: &str = "issuer_name";
@@ -49,7 +49,7 @@ impl TokenChallenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if the name is empty, longer than 255 bytes, or not a host with an optional port.
+    /// Returns an error if the name is longer than 255 bytes, or not a host with an optional port.
     pub fn new(profile: Profile, issuer_name: &str) -> Result<Self, MessageError> {
         Ok(Self {
             token_type: profile.token_type(),
@@ -250,7 +250,6 @@ fn put_context(bytes: &mut Vec<u8>, context: Option<[u8; 32]>) {
     bytes.extend_from_slice(context);
 }
 
-/// Accepts an optional port.
 fn name<'a>(part: &'static str, name: &'a str) -> Result<&'a str, MessageError> {
     let is_of_host = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte);
     match name.len() {

@@ -29,7 +29,7 @@ impl Credential {
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Length`], or [`CredentialError::Malformed`] if a part is not a valid scalar or point.
+    /// Returns [`CredentialError::Length`] or [`CredentialError::Malformed`].
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.scalar_len() + 3 * profile.element_len(), bytes)?;
         let held = match profile {
@@ -39,7 +39,7 @@ impl Credential {
         held.map(Self).ok_or(CredentialError::Malformed)
     }
 
-    /// Serializes the credential in a format of this crate: the values m1, U, U' and X1 of the drafts.
+    /// Serializes the values m1, U, U' and X1 of the drafts, in a format of this crate.
     ///
     /// The bytes are as secret as the credential, and are zeroed on drop.
     pub fn to_bytes(&self) -> Zeroizing<Vec<u8>> {
@@ -78,7 +78,7 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// A single use of a credential, which becomes part of a token together with its nonce.
+/// A single use of a credential, which a token carries with its nonce.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Presentation {
     bytes: Vec<u8>,
@@ -107,7 +107,7 @@ impl fmt::Debug for Presentation {
     }
 }
 
-/// The values m1, U, U' and X1 of the drafts.
+/// m1, U, U' and X1 of the drafts.
 pub(super) struct Held<S: Suite> {
     m1: Zeroizing<S::Scalar>,
     u: S::Element,
@@ -134,8 +134,8 @@ impl<S: Suite> Held<S> {
         Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    /// `None` if a random scalar makes an element the identity, or for the one unusable nonce. The probability of each
-    /// is one divided by the order of the group.
+    /// `None` if a random scalar makes an element the identity, or for the one unusable nonce: each with a probability
+    /// of one divided by the order of the group.
     pub(super) fn presentation<T: Transcript<S>>(
         &self,
         presentation_context: &[u8],

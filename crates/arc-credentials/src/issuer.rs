@@ -51,12 +51,9 @@ impl IssuerKey {
 
     /// Deserializes a private key: the fixed-width, big-endian scalars x0, x1, x2 and x0Blinding, as in swift-crypto.
     ///
-    /// The drafts define no format.
-    ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Length`], or [`CredentialError::Malformed`] if a scalar is zero or not below the
-    /// order of the group.
+    /// Returns [`CredentialError::Length`] or [`CredentialError::Malformed`].
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.private_key_len(), bytes)?;
         Self::new(match profile {
@@ -85,8 +82,7 @@ impl IssuerKey {
 
     /// Issues a credential: returns the response to a request.
     ///
-    /// The request has [`request_len`](Profile::request_len) bytes, and the response
-    /// [`response_len`](Profile::response_len). Takes milliseconds of CPU time: call it on a thread for blocking work.
+    /// Takes milliseconds of CPU time: call it on a thread for blocking work.
     ///
     /// # Security
     ///
@@ -101,12 +97,12 @@ impl IssuerKey {
 
     /// Verifies a presentation and returns its tag.
     ///
-    /// A valid presentation was created by a credential of this key, with these contexts and this nonce, which is below
-    /// `limit`. Takes milliseconds of CPU time: call it on a thread for blocking work.
+    /// A valid presentation was created by a credential of this key, with these contexts and this nonce below `limit`.
+    /// Takes milliseconds of CPU time: call it on a thread for blocking work.
     ///
     /// # Security
     ///
-    /// This alone does not enforce the limit. Also reject tags that were already used in this presentation context.
+    /// This does not enforce the limit: also reject tags that were already used in this presentation context.
     ///
     /// # Errors
     ///

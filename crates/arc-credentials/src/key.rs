@@ -84,12 +84,11 @@ pub struct PublicKey {
 pub(super) type Points = OfSuite<[<NistP384 as Suite>::Element; 3], [<NistP256 as Suite>::Element; 3]>;
 
 impl PublicKey {
-    /// Deserializes a public key: three compressed points.
+    /// Deserializes a public key: three compressed points, none of which is the identity.
     ///
     /// # Errors
     ///
-    /// Returns [`CredentialError::Length`], or [`CredentialError::Malformed`] if a part is not a point of the curve, or
-    /// is the identity.
+    /// Returns [`CredentialError::Length`] or [`CredentialError::Malformed`].
     pub fn from_bytes(profile: Profile, bytes: &[u8]) -> Result<Self, CredentialError> {
         CredentialError::check_length(profile.public_key_len(), bytes)?;
         let mut reader = Reader::new(bytes);

@@ -36,7 +36,6 @@ pub use self::{
 #[cfg(test)]
 mod tests;
 
-/// Compiles the examples of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -56,14 +56,13 @@ impl<'a> Reader<'a> {
         self.array(part).map(u16::from_be_bytes)
     }
 
-    /// Text with a length prefix of two bytes.
     pub(super) fn text16(&mut self, part: &'static str) -> Result<&'a str, MessageError> {
         let length = self.number16(part)?;
         let text = self.take(part, length.into())?;
         str::from_utf8(text).map_err(|_| MessageError::Malformed(part))
     }
 
-    /// A context of 0 or 32 bytes, with a length prefix of one byte.
+    /// 0 or 32 bytes, with a length prefix of one byte.
     pub(super) fn context(&mut self, part: &'static str) -> Result<Option<[u8; 32]>, MessageError> {
         match self.array(part)? {
             [0] => Ok(None),

@@ -3,7 +3,7 @@ use std::fmt;
 /// The curve, message layouts and token type of a key.
 ///
 /// Choose [`P256`](Self::P256) unless your clients support only the older draft: verification takes less than half the
-/// time, and its draft is still being developed.
+/// time, and its draft is being developed.
 ///
 /// ```
 /// use arc_credentials::Profile;
@@ -27,7 +27,7 @@ impl Profile {
     /// Both profiles, starting with the recommended one.
     pub const ALL: [Self; 2] = [Self::P256, Self::P384];
 
-    /// Returns the Privacy Pass token type, which the IANA registry (RFC 9577, section 6.2) does not contain yet.
+    /// Returns the Privacy Pass token type, which IANA (RFC 9577, section 6.2) has not registered yet.
     #[inline]
     pub const fn token_type(self) -> u16 {
         match self {

@@ -8,7 +8,7 @@ use super::{
 
 /// A token, which responds to a challenge: a presentation with its claimed key and nonce.
 ///
-/// A parsed token is not verified. The proof covers only the presentation, so use the other fields only for lookups.
+/// A parsed token is not verified. The proof covers only the presentation: use the other fields only for lookups.
 ///
 /// | profile | fields | length |
 /// |---|---|---|
