@@ -107,7 +107,7 @@ const TOP_UP: &str = "top-up:";
 ///
 /// # When Redis is unavailable
 ///
-/// Reads fail after 300 ms, and writes after 5 s. With
+/// Reads fail after 300 ms; writes wait up to 5 s for each reply. With
 /// [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller then keeps its last known quotas
 /// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), and gets those of its tier afterwards or if it is
 /// not cached. While instances know different quotas of a caller, it gets at most the largest.

@@ -37,9 +37,9 @@ impl RulesFollower {
 impl RulesFollowerBuilder {
     /// Sets the layer's access list, to which the follower adds the entries of the fleet.
     ///
-    /// Followers of several layers can share a list, which then contains the entries of all sources, in the
-    /// [order](crate::guide) of the guide. A dropped follower's entries
-    /// [stay](tower_quota::updates::AccessOverlay::leave) until another one reads its own.
+    /// Followers of several layers can share a list, which then contains the entries of all sources: see the
+    /// [guide](crate::guide). A dropped follower's entries [stay](tower_quota::updates::AccessOverlay::leave) until
+    /// another one reads its own.
     ///
     /// Default: none. Entries then have no effect except a logged warning.
     pub fn access_list(mut self, access_list: AccessList) -> Self {

@@ -22,10 +22,10 @@ use super::{controls::Controls, document::RulesDocument};
 /// them. Instances apply a change within two seconds of each other if the source answers within 300 ms.
 ///
 /// The rules of the program apply until the [first version](Self::wait_for_rules) is read. While the source is
-/// unavailable, empty, or [rejected](FollowerStatus::rejected), the last valid rules remain in effect. The guide
-/// specifies the [precedence](crate::guide#the-kill-switch-and-the-access-list) of switches and lists, what happens
-/// [after a loss of data](crate::guide#when-redis-loses-its-data), and [what stays](crate::guide#what-happens-when)
-/// after the last clone is dropped.
+/// unavailable, empty, or has a [rejected](FollowerStatus::rejected) document, the last valid rules remain in effect.
+/// The guide specifies the [precedence](crate::guide#the-kill-switch-and-the-access-list) of switches and lists, what
+/// happens [after a loss of data](crate::guide#when-redis-loses-its-data), and
+/// [what stays](crate::guide#what-happens-when) after the last clone is dropped.
 ///
 /// ```
 /// use std::{env, fs, process, time::Duration};

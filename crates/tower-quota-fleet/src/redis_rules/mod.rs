@@ -1,6 +1,6 @@
 mod keys;
 
-use std::{collections::BTreeMap, error::Error, fmt, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 pub(super) use self::keys::{RulesKeys, check_name};
 use super::{
@@ -13,7 +13,7 @@ use super::{
 };
 use tower_quota::{
     RedisStore, RedisStoreBuilder, StoreError, StoreErrorKind,
-    redis::{Cmd, RedisError, Value, cmd, from_redis_value},
+    redis::{Cmd, Value, cmd, from_redis_value},
 };
 
 const FRESH_MILLIS: u64 = 30_000;
@@ -113,12 +113,6 @@ impl RedisRules {
         Ok(seconds.saturating_mul(1_000).saturating_add(micros / 1_000))
     }
 
-    async fn read_head(&self) -> Result<Option<RulesVersion>, StoreError> {
-        let mut get = cmd("GET");
-        get.arg(&self.keys().head);
-        parse_head(bytes(self.command(get).await?))
-    }
-
     /// Read together, so that they match.
     pub(super) async fn values<const N: usize>(&self, keys: [&String; N]) -> Result<[Option<Vec<u8>>; N], StoreError> {
         let mut all = cmd("MGET");
@@ -132,17 +126,10 @@ impl RedisRules {
 
     async fn read_state(&self) -> Result<SourceState, StoreError> {
         let keys = self.keys();
-        let [head, switch, access] = match self.values([&keys.head, &keys.switch, &keys.access_head]).await {
-            Ok(values) => values,
-            // Users with fewer permissions can read only the head.
-            Err(error) if is_forbidden(&error) => {
-                let state = SourceState::new(self.read_head().await?);
-                return Ok(state.without_controls(format!("kill switch and access list cannot be read: {error}")));
-            }
-            Err(error) => return Err(error),
-        };
+        let [head, switch, access] = self.values([&keys.head, &keys.switch, &keys.access_head]).await?;
+        let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
         let state = SourceState {
-            version: parse_head(head).map_err(FleetError::unavailable),
+            version: version.transpose().map_err(FleetError::unavailable),
             ..SourceState::new(None)
         };
         let malformed = || "access list: head is not a number and a digest".to_owned();
@@ -203,11 +190,6 @@ impl RulesSource for RedisRules {
     }
 }
 
-fn parse_head(head: Option<Vec<u8>>) -> Result<Option<RulesVersion>, StoreError> {
-    let version = head.map(|head| version_of(&head).ok_or_else(|| unexpected("the head")));
-    version.transpose()
-}
-
 pub(super) fn version_of(head: &[u8]) -> Option<RulesVersion> {
     str::from_utf8(head).ok()?.parse().ok()
 }
@@ -218,11 +200,6 @@ pub(super) fn bytes(value: Value) -> Option<Vec<u8>> {
         Value::SimpleString(text) => Some(text.into_bytes()),
         _ => None,
     }
-}
-
-fn is_forbidden(error: &StoreError) -> bool {
-    let error = error.source().and_then(|error| error.downcast_ref::<RedisError>());
-    error.and_then(RedisError::code) == Some("NOPERM")
 }
 
 fn unexpected(what: &str) -> StoreError {
