@@ -4,7 +4,8 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a [`TokenClient`](super::TokenClient).
 ///
-/// A response with a challenge that the client does not answer is returned unchanged.
+/// A response with a challenge that the client does not answer is returned unchanged. Unless the inner service failed,
+/// nothing was sent after the challenge.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};
@@ -18,7 +19,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 pub enum TokenClientError<E> {
     /// The inner service failed.
     Inner(E),
-    /// The issuer gave no credential. No token was sent.
+    /// The issuer gave no credential.
     Issuer {
         /// The cause.
         cause: Box<dyn Error + Send + Sync>,
