@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     access::{KeyedRequest, Screened, Screening},
-    decision::{Allowance, Charged, Costs, Decision, Outcome, Plan},
-    limiter::{DecisionState, Limiter, OpenCharge, PendingDecision, Question, WeakPermit, WithPermit},
+    decision::{Allowance, Costs, Decision, Outcome, Plan},
+    limiter::{Limiter, MemoryCharge, OpenCharge, Question, WeakPermit, WithPermit},
     mistake::Diagnostics,
     partition::PartitionId,
     policy::CallerQuotas,
@@ -40,7 +40,7 @@ pub(crate) struct Limits {
     pub(super) lingering_close: LingeringClose,
     pub(super) decision_in_request: bool,
     pub(super) decision_in_response: bool,
-    /// True if nothing but the fields of a usual response depends on its decision, and they only on its numbers.
+    /// True if nothing but the fields of a usual response depends on its decision.
     pub(super) tells_numbers: bool,
     pub(super) log: LayerTelemetry,
     pub(super) neighbour: Arc<RegisteredLayer>,
@@ -53,40 +53,32 @@ pub(super) enum Admission {
     Reject(Response<Bytes>),
 }
 
-pub(super) enum Asked {
-    Charged(Charged),
-    Decided(Decision),
-    Pending(PendingDecision),
+pub(super) enum Admitted {
+    Charged(MemoryCharge),
+    /// `charge` is `None` if the cost can no longer change.
+    Decided {
+        decision: Decision,
+        policies: Option<Arc<QuotaSet>>,
+        charge: Option<Arc<OpenCharge>>,
+    },
 }
 
-/// `charge` is `None` if the cost can no longer change.
-pub(super) struct Admitted {
-    pub(super) result: Admittance,
-    pub(super) policies: Option<Arc<QuotaSet>>,
-    pub(super) charge: Option<Arc<OpenCharge>>,
-}
-
-/// A decision, or the numbers from which it is made if somebody reads it.
-pub(super) enum Admittance {
-    Charged(Charged),
-    Decided(Decision),
+impl Admitted {
+    #[inline]
+    pub(super) fn open_charge(&self) -> Option<&Arc<OpenCharge>> {
+        match self {
+            Self::Charged(_) => None,
+            Self::Decided { charge, .. } => charge.as_ref(),
+        }
+    }
 }
 
 impl Limits {
-    pub(super) fn ask(&self, request: &Parts) -> (Asked, Selection) {
+    pub(super) fn ask(&self, request: &Parts) -> Question {
         if LayerTelemetry::explains() {
             self.log_explanation(request);
         }
-        let (question, selection) = self.question(request, None);
-        let asked = match question {
-            Ok(Question::Charged(charged)) => Asked::Charged(charged),
-            Ok(Question::Plan(plan)) => match self.limiter.0.guard.decide(plan) {
-                DecisionState::Decided(decision) => Asked::Decided(decision),
-                DecisionState::Pending(decision) => Asked::Pending(decision),
-            },
-            Err(decision) => Asked::Decided(decision),
-        };
-        (asked, selection)
+        self.question(request, None)
     }
 
     #[cold]
@@ -94,13 +86,9 @@ impl Limits {
         self.log.explained(telemetry::now(), || self.explain(request));
     }
 
-    /// Returns the decision as the error if the request needs no store call. With `lines`, records each step for an
-    /// explanation, instead of charging the request, emitting events and updating metrics.
-    pub(super) fn question(
-        &self,
-        request: &Parts,
-        mut lines: Option<&mut Vec<String>>,
-    ) -> (Result<Question, Decision>, Selection) {
+    /// With `lines`, records each step for an explanation, instead of charging the request, emitting events and updating
+    /// metrics.
+    pub(super) fn question(&self, request: &Parts, mut lines: Option<&mut Vec<String>>) -> Question {
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();
         let caller = self.keys.caller(request);
@@ -111,7 +99,9 @@ impl Limits {
             lines.push(format!("access: {screened}"));
         }
         let (percent, at_once) = match screened {
-            Screened::Off => return (Err(Decision::without_policies(Outcome::Unlimited, None)), selection),
+            Screened::Off => {
+                return Question::Decided(Decision::without_policies(Outcome::Unlimited, None), selection);
+            }
             Screened::Counted(percent) => (percent, None),
             Screened::Blocked => (100, Some((Outcome::Blocked, None))),
             Screened::Allowed | Screened::Exempt(_) | Screened::Preflight => (100, Some((Outcome::Unlimited, None))),
@@ -122,44 +112,46 @@ impl Limits {
                 (100, Some((Outcome::Abnormal, wait)))
             }
         };
-        selection.set = self.select(&active, &caller, percent, lines.as_deref_mut());
-        let question = match (at_once, &selection.set) {
-            (None, Some(set)) => {
-                let question = self.charge_or_plan(set, &caller, lines);
-                question.map_err(|outcome| Decision::without_policies(outcome, None))
-            }
-            (at_once, _) => {
+        match (at_once, self.select(&active, &caller, percent, lines.as_deref_mut())) {
+            (None, Some(set)) => self.charge_or_plan(set, &caller, lines),
+            (at_once, set) => {
                 let (outcome, wait) = at_once.unwrap_or((Outcome::Unlimited, None));
-                Err(Decision::without_policies(outcome, wait))
+                selection.set = set;
+                Question::Decided(Decision::without_policies(outcome, wait), selection)
             }
-        };
-        (question, selection)
+        }
     }
 
     #[inline]
     fn charge_or_plan(
         &self,
-        set: &QuotaSet,
+        set: Arc<QuotaSet>,
         caller: &KeyedRequest<'_>,
         mut lines: Option<&mut Vec<String>>,
-    ) -> Result<Question, Outcome> {
+    ) -> Question {
         let (limiter, request, explains) = (&*self.limiter.0, caller.request, lines.is_some());
         let holder = |key| match &mut lines {
             None => self.keys.attribute(&self.limiter, caller, key, &self.log),
             Some(lines) => self.explain_key(caller, key, lines),
         };
         let question = match explains {
-            false => limiter.charge(set, self.cost.of(request), holder)?,
-            true => Question::Plan(limiter.plan(set, self.cost.of(request), holder)?),
+            false => limiter.charge(set, self.cost.of(request), holder),
+            true => Question::planned(limiter.plan(&set, self.cost.of(request), holder), set),
         };
         let bytes = |request: &Parts| match explains {
             false => self.watched_bytes(request),
             true => announced_bytes(request),
         };
-        Ok(match question {
-            Question::Plan(plan) => Question::Plan(self.with_units(plan, set, request, bytes)),
-            charged @ Question::Charged(_) => charged,
-        })
+        match question {
+            Question::Plan(plan, selection) => {
+                let plan = match &selection.set {
+                    Some(set) => self.with_units(plan, set, request, bytes),
+                    None => plan,
+                };
+                Question::Plan(plan, selection)
+            }
+            question => question,
+        }
     }
 
     /// During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.
@@ -218,27 +210,26 @@ impl Limits {
 
     /// Makes no decision if the request is admitted and nobody can read the decision before the response.
     #[inline]
-    pub(super) fn judge_charged(&self, charged: Charged, selection: Selection, request: &mut Parts) -> Admission {
-        let policies = selection.set.as_ref();
-        if !charged.fits || self.decision_in_request || request.extensions.get::<WithPermit>().is_some() {
-            let decision = policies.map(|set| charged.decide(&set.parts[0].policies));
-            let decision = decision.expect("a request is charged to policies");
-            return self.judge(decision, selection, request);
+    pub(super) fn judge_charge(&self, charge: MemoryCharge, request: &mut Parts) -> Admission {
+        if !charge.charged.fits || self.decision_in_request || request.extensions.get::<WithPermit>().is_some() {
+            let (decision, set) = charge.decide();
+            return self.judge_marked(decision, Selection::of(set), request);
         }
-        self.log.allowed(self.scope_name(), selection.tier());
-        self.log.resume_watching(Some(charged.now));
-        Admission::Call(Admitted {
-            result: Admittance::Charged(charged),
-            policies: selection.set,
-            charge: None,
-        })
+        self.log.allowed(self.scope_name(), charge.set.tier());
+        self.log.resume_watching(Some(charge.charged.now));
+        Admission::Call(Admitted::Charged(charge))
     }
 
     pub(super) fn judge(&self, mut decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
-        self.limiter.0.log_decision(&self.log, &decision, &selection);
         if selection.set.as_ref().is_some_and(|set| set.is_reduced) {
             decision.set_reduced_capacity();
         }
+        self.judge_marked(decision, selection, request)
+    }
+
+    /// A decision at reduced capacity is marked.
+    fn judge_marked(&self, decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
+        self.limiter.0.log_decision(&self.log, &decision, &selection);
         if !decision.outcome().is_admitted() {
             return Admission::Reject(self.reject(decision, &selection, request));
         }
@@ -288,8 +279,8 @@ impl Limits {
         if stays_open && decision.charged() != Costs::NOTHING {
             return self.admit_open(decision, policies, request);
         }
-        Admission::Call(Admitted {
-            result: Admittance::Decided(decision),
+        Admission::Call(Admitted::Decided {
+            decision,
             policies,
             charge: None,
         })
@@ -309,8 +300,8 @@ impl Limits {
         let outer = request.extensions.remove();
         request.extensions.insert(WeakPermit::new(&charge, outer));
         let delay = told.delay();
-        let admitted = Admitted {
-            result: Admittance::Decided(told),
+        let admitted = Admitted::Decided {
+            decision: told,
             policies,
             charge: Some(charge),
         };

@@ -4,13 +4,13 @@ use http_body::Body;
 
 use super::{
     RateLimitBody,
-    admission::{Admittance, Admitted, Limits},
+    admission::{Admitted, Limits},
     cost::ActualCost,
 };
 use crate::{
-    decision::{Charged, Costs, Decision, Outcome, Settlement},
+    decision::{Costs, Decision, Outcome, Settlement},
     fields::Prepared,
-    limiter::OpenCharge,
+    limiter::{MemoryCharge, OpenCharge},
     response::fields::{Told, is_redirect},
     rules::QuotaSet,
 };
@@ -21,12 +21,12 @@ impl Limits {
         admitted: Admitted,
         mut response: Response<B>,
     ) -> Response<RateLimitBody<B>> {
-        if let (Admittance::Charged(charged), Some(set)) = (&admitted.result, &admitted.policies)
-            && self.tell_numbers(charged, set, &mut response)
-        {
-            return response.map(|body| RateLimitBody::passed(body, None));
+        match &admitted {
+            Admitted::Charged(charge) if self.tell_numbers(charge, &mut response) => {
+                response.map(|body| RateLimitBody::passed(body, None))
+            }
+            _ => self.answer_decided(admitted, response),
         }
-        self.answer_decided(admitted, response)
     }
 
     /// Not inlined, so that usual responses run through less code.
@@ -36,16 +36,16 @@ impl Limits {
         admitted: Admitted,
         response: Response<B>,
     ) -> Response<RateLimitBody<B>> {
-        let (mut decision, charge) = match (admitted.result, &admitted.policies) {
-            (Admittance::Decided(decision), _) => (decision, admitted.charge),
-            (Admittance::Charged(charged), Some(set)) => {
-                let mut decision = charged.decide(&set.parts[0].policies);
-                if set.is_reduced {
-                    decision.set_reduced_capacity();
-                }
-                (decision, None)
+        let (mut decision, policies, charge) = match admitted {
+            Admitted::Charged(charge) => {
+                let (decision, set) = charge.decide();
+                (decision, Some(set), None)
             }
-            (Admittance::Charged(_), None) => unreachable!("a request is charged to policies"),
+            Admitted::Decided {
+                decision,
+                policies,
+                charge,
+            } => (decision, policies, charge),
         };
         let (head, body) = response.into_parts();
         let is_upgrade = head.status == StatusCode::SWITCHING_PROTOCOLS;
@@ -60,7 +60,7 @@ impl Limits {
         }
         let charge = charge.filter(|_| !body.is_end_stream());
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
-        let fields = self.prepared(admitted.policies.as_deref());
+        let fields = self.prepared(policies.as_deref());
         let told = self.view.fields().told(&decision, fields);
         self.tell(decision, fields, &told, &mut response);
         response
@@ -68,17 +68,16 @@ impl Limits {
 
     /// Writes the fields from the numbers of the charge. Returns `false` and writes nothing if that needs the decision.
     #[inline]
-    fn tell_numbers<B>(&self, charged: &Charged, set: &QuotaSet, response: &mut Response<B>) -> bool {
+    fn tell_numbers<B>(&self, charge: &MemoryCharge, response: &mut Response<B>) -> bool {
+        let view = charge.set.view(self.view.position);
         let is_unusual = is_redirect(response.status()) || response.extensions().get::<ActualCost>().is_some();
-        if is_unusual || !self.tells_numbers {
+        if is_unusual || !self.tells_numbers || !view.takes_numbers {
             return false;
         }
-        let Some(fields) = &set.view(self.view.position).fields else {
-            return self.view.fields().is_none();
-        };
-        let policies = &set.parts[0].policies;
-        let count = policies.iter().len();
-        fields.takes_numbers(count) && fields.write_numbers(response.headers_mut(), &charged.left(policies)[..count])
+        view.fields.as_ref().is_none_or(|fields| {
+            let numbers = charge.charged.left(charge.policies());
+            fields.write_numbers(response.headers_mut(), &numbers)
+        })
     }
 
     /// A rejection by an inner layer is not refunded. Otherwise, a client that exceeds the limit of an inner layer

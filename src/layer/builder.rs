@@ -266,7 +266,7 @@ impl RateLimitLayerBuilder {
         }
         let decision_in_response = self.decision_in_response || traits.is_for_tests();
         let limits = Limits {
-            tells_numbers: !decision_in_response && self.cost.actual.is_none() && view.fields().are_numbers(),
+            tells_numbers: !decision_in_response && self.cost.actual.is_none(),
             screening: self.screening,
             keys,
             tiers: tiers.unwrap_or_default(),

@@ -52,11 +52,16 @@ impl Explanation {
 impl Limits {
     pub(super) fn explain(&self, request: &Parts) -> Explanation {
         let mut lines = self.addresses(request);
-        let (question, _) = self.question(request, Some(&mut lines));
+        let question = match self.question(request, Some(&mut lines)) {
+            Question::Plan(plan, _) => Ok(Some(plan)),
+            Question::Decided(decision, _) => Err(decision.outcome()),
+            // Never, because nothing is charged for an explanation.
+            Question::Charged(_) => Ok(None),
+        };
         Explanation {
             limiter: self.limiter.clone(),
             lines,
-            question: question.map(Question::into_plan).map_err(|decision| decision.outcome()),
+            question,
             decision: None,
         }
     }

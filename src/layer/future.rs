@@ -132,14 +132,14 @@ where
         let (service, ..) = held.as_mut().expect("a queued request is admitted once");
         let ready = ready!(service.poll_ready(cx));
         let (mut service, request, admitted) = held.take().expect("a queued request is admitted once");
-        if let (Err(_), Some(charge)) = (&ready, &admitted.charge) {
+        if let (Err(_), Some(charge)) = (&ready, admitted.open_charge()) {
             charge.unserved();
         }
         Poll::Ready(ready.map(|()| Self::calling(&mut service, request, admitted)))
     }
 
     fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
-        if let Some(charge) = &admitted.charge {
+        if let Some(charge) = admitted.open_charge() {
             charge.passed_on();
         }
         Self::Calling {

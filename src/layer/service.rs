@@ -8,14 +8,13 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{
-    RateLimitBody, ResponseFuture,
-    admission::{Asked, Limits},
-    future::State,
-};
-use crate::sync::{
-    per_thread::Shared,
-    ready::{ReadyService, take_ready},
+use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
+use crate::{
+    limiter::{DecisionState, Question},
+    sync::{
+        per_thread::Shared,
+        ready::{ReadyService, take_ready},
+    },
 };
 
 /// The service of [`RateLimitLayer`](crate::RateLimitLayer): forwards a request to `S` if its policies admit it.
@@ -95,19 +94,21 @@ where
         let (limits, ready) = (self.limits.local(), ReadyService::new(&mut self.inner));
         let (mut parts, body) = request.into_parts();
         limits.watch(&mut parts);
-        let (asked, selection) = limits.ask(&parts);
-        let admission = match asked {
-            Asked::Charged(charged) => limits.judge_charged(charged, selection, &mut parts),
-            Asked::Decided(decision) => limits.judge(decision, selection, &mut parts),
-            Asked::Pending(decision) => {
-                let held = Some((take_ready(ready.keep()), parts, body));
-                let state = State::Deciding {
-                    decision,
-                    selection,
-                    held,
-                };
-                return ResponseFuture { state, limits };
-            }
+        let admission = match limits.ask(&parts) {
+            Question::Charged(charge) => limits.judge_charge(charge, &mut parts),
+            Question::Decided(decision, selection) => limits.judge(decision, selection, &mut parts),
+            Question::Plan(plan, selection) => match limits.limiter.0.guard.decide(plan) {
+                DecisionState::Decided(decision) => limits.judge(decision, selection, &mut parts),
+                DecisionState::Pending(decision) => {
+                    let held = Some((take_ready(ready.keep()), parts, body));
+                    let state = State::Deciding {
+                        decision,
+                        selection,
+                        held,
+                    };
+                    return ResponseFuture { state, limits };
+                }
+            },
         };
         let inner = ready.keep();
         let state = State::judged(admission, inner, Request::from_parts(parts, body), &limits);

@@ -226,14 +226,13 @@ impl Caller {
     }
 
     async fn decide(&self, with: impl FnOnce(Plan) -> Plan) -> Decision {
-        let (question, selection) = self.question();
-        let decision = match question {
-            Ok(Question::Plan(plan)) => self.limiter.guard.decide(with(plan)).made().await,
-            Ok(Question::Charged(charged)) => match &selection.set {
-                Some(set) => charged.decide(&set.parts[0].policies),
-                None => unreachable!("a caller is charged to policies"),
-            },
-            Err(decision) => decision,
+        let (decision, selection) = match self.question() {
+            Question::Charged(charge) => {
+                let (decision, set) = charge.decide();
+                (decision, Selection::of(set))
+            }
+            Question::Plan(plan, selection) => (self.limiter.guard.decide(with(plan)).made().await, selection),
+            Question::Decided(decision, selection) => (decision, selection),
         };
         self.limiter.log_decision(&self.limiter.log, &decision, &selection);
         decision
@@ -329,7 +328,7 @@ impl Caller {
         Ok(())
     }
 
-    fn question(&self) -> (Result<Question, Decision>, Selection) {
+    fn question(&self) -> Question {
         let limiter = &*self.limiter;
         let active = limiter.policies.active();
         let at_once = match self.access() {
@@ -344,14 +343,13 @@ impl Caller {
         if set.as_ref().is_some_and(|set| set.replaces(self.tier.as_deref())) {
             limiter.log.unknown_tier(limiter.scope());
         }
-        let plan = set.as_ref().map(|set| self.plan_of_all(set));
-        let question = plan.unwrap_or(Err(at_once.unwrap_or(Outcome::Unlimited)));
-        let question = question.map_err(|outcome| Decision::without_policies(outcome, None));
-        let selection = Selection {
-            set,
-            ..Selection::default()
-        };
-        (question, selection)
+        match set {
+            Some(set) => self.charge_or_plan(set),
+            None => {
+                let decision = Decision::without_policies(at_once.unwrap_or(Outcome::Unlimited), None);
+                Question::Decided(decision, Selection::default())
+            }
+        }
     }
 
     fn select<'a>(&self, active: &'a Active) -> Option<Cow<'a, Arc<QuotaSet>>> {
@@ -373,7 +371,7 @@ impl Caller {
         self.main.as_ref().map(|main| main.partition)
     }
 
-    fn plan_of_all(&self, set: &QuotaSet) -> Result<Question, Outcome> {
+    fn charge_or_plan(&self, set: Arc<QuotaSet>) -> Question {
         let limiter = &*self.limiter;
         let holder = |key| -> Attributed {
             match self.holder(key) {
@@ -381,21 +379,23 @@ impl Caller {
                 None => limiter.keys.missing(key, &limiter.log),
             }
         };
-        let plan = match self.is_partial {
-            true => limiter.plan(set, self.cost, holder)?,
-            false => match limiter.charge(set, self.cost, holder)? {
-                charged @ Question::Charged(_) => return Ok(charged),
-                Question::Plan(plan) => plan,
-            },
+        let has_units = set.has_units;
+        let question = match self.is_partial {
+            true => Question::planned(limiter.plan(&set, self.cost, holder), set),
+            false => limiter.charge(set, self.cost, holder),
         };
-        let plan = match set.has_units {
+        let Question::Plan(plan, selection) = question else {
+            return question;
+        };
+        let plan = match has_units {
             true => with_units(plan, &self.units),
             false => plan,
         };
-        Ok(Question::Plan(match self.is_partial {
+        let plan = match self.is_partial {
             true => plan.clone().allow_partial().unwrap_or(plan),
             false => plan,
-        }))
+        };
+        Question::Plan(plan, selection)
     }
 
     /// Without policies whose keys the caller lacks, and without custom units.

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     access::AccessList,
     decision::{Charged, Decision, Outcome, Plan, PlanRef},
+    policy::PolicySet,
     rules::{Policies, QuotaSet, Selection},
     telemetry::{self, LayerTelemetry},
 };
@@ -19,17 +20,41 @@ pub(crate) struct Inner {
     pub(super) log: LayerTelemetry,
 }
 
+/// What the limits have made of a request.
 pub(crate) enum Question {
-    Charged(Charged),
-    Plan(Plan),
+    Charged(MemoryCharge),
+    Plan(Plan, Selection),
+    /// No store is called.
+    Decided(Decision, Selection),
 }
 
 impl Question {
-    pub(crate) fn into_plan(self) -> Option<Plan> {
-        match self {
-            Self::Plan(plan) => Some(plan),
-            Self::Charged(_) => None,
+    pub(crate) fn planned(plan: Result<Plan, Outcome>, set: Arc<QuotaSet>) -> Self {
+        match plan {
+            Ok(plan) => Self::Plan(plan, Selection::of(set)),
+            Err(outcome) => Self::Decided(Decision::without_policies(outcome, None), Selection::of(set)),
         }
+    }
+}
+
+/// A charge that needed no plan, with the policies from which its decision is made.
+pub(crate) struct MemoryCharge {
+    pub(crate) charged: Charged,
+    pub(crate) set: Arc<QuotaSet>,
+}
+
+impl MemoryCharge {
+    #[inline]
+    pub(crate) fn policies(&self) -> &PolicySet {
+        &self.set.parts[0].policies
+    }
+
+    pub(crate) fn decide(self) -> (Decision, Arc<QuotaSet>) {
+        let mut decision = self.charged.decide(self.policies());
+        if self.set.is_reduced {
+            decision.set_reduced_capacity();
+        }
+        (decision, self.set)
     }
 }
 
@@ -56,24 +81,28 @@ impl Inner {
         plan.ok_or(Outcome::Unlimited)
     }
 
-    /// Returns a plan unless the store is in memory and the policies are plain.
+    /// Makes a plan unless the store is in memory and the policies are plain.
     #[inline]
     pub(crate) fn charge(
         &self,
-        set: &QuotaSet,
+        set: Arc<QuotaSet>,
         cost: u64,
         mut holder: impl FnMut(Option<usize>) -> Attributed,
-    ) -> Result<Question, Outcome> {
+    ) -> Question {
         let [part] = &*set.parts else {
-            return self.plan(set, cost, holder).map(Question::Plan);
+            return Question::planned(self.plan(&set, cost, holder), set);
         };
-        let holder = holder(part.key)?.ok_or(Outcome::Unlimited)?;
+        let holder = match holder(part.key) {
+            Ok(Some(holder)) => holder,
+            Ok(None) => return Question::planned(Err(Outcome::Unlimited), set),
+            Err(outcome) => return Question::planned(Err(outcome), set),
+        };
         // A store in memory has no names of callers.
         let plan = PlanRef::new(&part.policies, holder.partition, cost).filter(|_| holder.label.is_none());
-        Ok(match plan.and_then(|plan| self.guard.charge(&plan)) {
-            Some(charged) => Question::Charged(charged),
-            None => Question::Plan(holder.extend(None, &part.policies, cost)),
-        })
+        match plan.and_then(|plan| self.guard.charge(&plan)) {
+            Some(charged) => Question::Charged(MemoryCharge { charged, set }),
+            None => Question::planned(Ok(holder.extend(None, &part.policies, cost)), set),
+        }
     }
 
     #[inline]

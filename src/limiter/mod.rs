@@ -15,7 +15,7 @@ mod refund;
 mod usage;
 
 use self::inner::Inner;
-pub(crate) use self::inner::Question;
+pub(crate) use self::inner::{MemoryCharge, Question};
 pub use self::{
     builder::LimiterBuilder,
     caller::Caller,

@@ -97,6 +97,13 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
+    pub(crate) fn of(set: Arc<QuotaSet>) -> Self {
+        Self {
+            set: Some(set),
+            violated: Vec::new(),
+        }
+    }
+
     #[inline]
     pub(crate) fn tier(&self) -> &str {
         self.set.as_ref().map_or("", |set| set.tier())

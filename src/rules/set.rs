@@ -47,6 +47,8 @@ const MAX_VARIANTS: usize = 4_096;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SetView {
     pub(crate) fields: Option<Arc<Prepared>>,
+    /// True if the fields of an admitted request depend only on the numbers of all policies, in their order.
+    pub(crate) takes_numbers: bool,
     /// Threads that reject requests would contend for shared counts.
     pub(crate) rejections: Arc<KnownContents>,
     /// Positions among the units that have a cost.
@@ -58,23 +60,38 @@ impl SetView {
         if policies.is_empty() {
             return Ok(Self::default());
         }
-        Ok(Self {
+        let mut view = Self {
             units: units(policies, &layer.units)?,
-            fields: layer.fields.prepare(policies.iter().map(Policy::policy))?.map(Arc::new),
-            rejections: Arc::default(),
-        })
+            ..Self::default()
+        };
+        view.show(
+            layer.fields.prepare(policies.iter().map(Policy::policy))?,
+            policies,
+            layer,
+        );
+        Ok(view)
     }
 
-    fn show_limits(&mut self, limits: Option<Prepared>) {
-        self.fields = limits.map(|limits| match &self.fields {
-            Some(fields) => Arc::new(limits.with_policies_of(fields)),
-            None => Arc::new(limits),
+    /// Shows the limits of `policies` and the policies of `others`.
+    fn show_limits(&mut self, policies: &PolicySet, others: Option<&Prepared>, layer: &LayerView) {
+        let limits = layer.fields.prepare_limits(policies.iter().map(Policy::policy));
+        let fields = limits.map(|limits| match others {
+            Some(others) => limits.with_policies_of(others),
+            None => limits,
         });
+        self.show(fields, policies, layer);
+    }
+
+    fn show(&mut self, fields: Option<Prepared>, policies: &PolicySet, layer: &LayerView) {
+        let takes_all = |fields: &Prepared| fields.takes_numbers(policies.iter().len());
+        self.takes_numbers = layer.fields.are_numbers() && fields.as_ref().is_none_or(takes_all);
+        self.fields = fields.map(Arc::new);
     }
 
     fn with_own_count(&self) -> Self {
         Self {
             fields: self.fields.as_ref().map(|fields| Arc::new(fields.with_own_count())),
+            takes_numbers: self.takes_numbers,
             rejections: Arc::default(),
             units: self.units.clone(),
         }
@@ -299,8 +316,8 @@ impl QuotaSet {
             changed.views.clone_from(&self.views);
             for (position, layer) in config.views.iter().enumerate() {
                 if let Some(layer) = layer.upgrade() {
-                    let limits = layer.fields.prepare_limits(changed.policies());
-                    changed.views[position].show_limits(limits);
+                    let others = self.views[position].fields.as_deref();
+                    changed.views[position].show_limits(&changed.policies, others, &layer);
                 }
             }
             Ok(changed)
@@ -318,9 +335,8 @@ impl QuotaSet {
         let mut found = found.unwrap_or_else(|| self.with_views(self.views.clone()));
         for (position, layer) in config.views.iter().enumerate() {
             if let Some(layer) = layer.upgrade().filter(|layer| layer.fields.shows_usual_policies()) {
-                let limits = layer.fields.prepare_limits(found.policies());
-                found.views[position].fields.clone_from(&self.views[position].fields);
-                found.views[position].show_limits(limits);
+                let others = self.views[position].fields.as_deref();
+                found.views[position].show_limits(&found.policies, others, &layer);
             }
         }
         found.is_reduced = true;

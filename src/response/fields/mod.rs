@@ -376,10 +376,6 @@ impl ResponseFields {
         self
     }
 
-    pub(crate) fn is_none(&self) -> bool {
-        self.form == Form::None
-    }
-
     pub(crate) fn shows_usual_policies(&self) -> bool {
         self.usual_policies
     }
