@@ -1,11 +1,13 @@
 //! A charge of a few token buckets of one caller, which needs no plan.
 
+use std::sync::OnceLock;
+
 use super::{measurement::Measurement, outcome::Decision, plan::Plan};
 use crate::{
     algorithm::{Arithmetic, BucketReading, Moment, Moments, Reading, Times},
     clock::Timestamp,
     partition::PartitionId,
-    policy::{MAX_BUCKETS, PolicySet},
+    policy::{MAX_BUCKETS, PolicySet, QuotaPolicy},
 };
 
 /// A plan whose policies are [buckets](PolicySet::buckets), borrowed from the rules.
@@ -16,8 +18,7 @@ pub(crate) struct PlanRef<'a> {
     cost: u64,
 }
 
-/// The result of a [`PlanRef`], from which a decision can be made when somebody reads it. A copy is no receipt: only one
-/// decision may be made of a charge.
+/// The result of a [`PlanRef`]. A copy is no receipt: only one decision may be made of a charge.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
     partition: PartitionId,
@@ -94,8 +95,43 @@ impl Charged {
         all
     }
 
+    /// What the policies say about a charge that was rejected.
+    #[inline]
+    pub(crate) fn rejections<'a>(&self, policies: &'a PolicySet) -> impl Iterator<Item = BucketRejection<'a>> {
+        let Self { now, cost, used, .. } = *self;
+        let buckets = policies.iter().zip(policies.buckets()).zip(used);
+        buckets.map(move |((policy, bucket), used)| {
+            let (now, reading, charge) = (now.as_micros(), BucketReading::of(used), bucket.weigh(cost));
+            let is_violated = !bucket.admits(reading, now, charge);
+            let wait = is_violated.then(|| bucket.wait(reading, now, charge)).flatten();
+            BucketRejection {
+                policy: policy.policy(),
+                remaining: bucket.remaining(reading, now),
+                window: wait.or_else(|| bucket.reset(reading, now)).unwrap_or(0),
+                is_violated,
+                wait,
+            }
+        })
+    }
+
+    /// The policy with the longest wait.
+    pub(crate) fn rejecting_policy<'a>(&self, policies: &'a PolicySet) -> &'a str {
+        let violated = self.rejections(policies).filter(|rejection| rejection.is_violated);
+        let longest = violated.max_by_key(|rejection| rejection.wait.unwrap_or(u64::MAX));
+        longest.map_or("", |rejection| rejection.policy.name())
+    }
+
     /// Makes the decision, with the receipt of the charge. `policies` are those of the plan.
     pub(crate) fn decide(self, policies: &PolicySet) -> Decision {
+        Decision::of_charge(Box::new(LazyMeasurement {
+            charged: self,
+            policies: policies.clone(),
+            has_receipt: true,
+            made: OnceLock::new(),
+        }))
+    }
+
+    fn measure(self, policies: &PolicySet) -> Measurement {
         let readings = self.used.into_iter().take(policies.iter().len());
         let readings = readings.map(|used| Reading::Bucket(BucketReading::of(used)).into());
         let moment = Moment {
@@ -104,7 +140,53 @@ impl Charged {
             ..Moment::default()
         };
         let plan = Plan::new(policies.clone(), self.partition, self.cost);
-        Measurement::of_readings(plan, Moments::from_iter([moment]), readings, None).decide()
+        Measurement::of_readings(plan, Moments::from_iter([moment]), readings, None)
+    }
+}
+
+/// The remaining units, and the effective window and the wait in microseconds. The wait is `None` if the policy is not
+/// violated, or can never admit the charge.
+pub(crate) struct BucketRejection<'a> {
+    pub(crate) policy: &'a QuotaPolicy,
+    pub(crate) remaining: u64,
+    pub(crate) window: u64,
+    pub(crate) is_violated: bool,
+    pub(crate) wait: Option<u64>,
+}
+
+/// The measurement of a charge, which is made when something reads it.
+pub(super) struct LazyMeasurement {
+    pub(super) charged: Charged,
+    policies: PolicySet,
+    has_receipt: bool,
+    made: OnceLock<Measurement>,
+}
+
+impl LazyMeasurement {
+    pub(super) fn get(&self) -> &Measurement {
+        self.made.get_or_init(|| {
+            let measurement = self.charged.measure(&self.policies);
+            if !self.has_receipt {
+                measurement.take_receipt();
+            }
+            measurement
+        })
+    }
+
+    pub(super) fn get_mut(&mut self) -> Option<&mut Measurement> {
+        self.get();
+        self.made.get_mut()
+    }
+
+    /// Without a receipt.
+    pub(super) fn copy(&self) -> Self {
+        let made = self.made.get().map(Measurement::copy);
+        Self {
+            charged: self.charged,
+            policies: self.policies.clone(),
+            has_receipt: false,
+            made: made.map_or_else(OnceLock::new, OnceLock::from),
+        }
     }
 }
 

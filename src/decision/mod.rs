@@ -30,7 +30,7 @@ pub use self::{
 };
 pub(crate) use self::{
     answer::{ChargeRejections, Read, Reads},
-    charged::{Charged, PlanRef},
+    charged::{BucketRejection, Charged, PlanRef},
     costs::{Costs, UnitCosts},
     outcome::{Cached, retry_seconds, whole_seconds},
     plan::{Mode, PartPlan},

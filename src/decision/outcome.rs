@@ -4,6 +4,7 @@ use super::{
     allowance::{Allowance, Known},
     answer::ChargeRejections,
     availability::Availability,
+    charged::LazyMeasurement,
     costs::Costs,
     measurement::Measurement,
     plan::{Charge, Plan},
@@ -57,6 +58,7 @@ enum Source {
     NoStore(Option<Duration>),
     Cached(Cached),
     Store(Measurement),
+    Charged(Box<LazyMeasurement>),
 }
 
 /// A charge can be settled only once.
@@ -66,6 +68,7 @@ impl Clone for Source {
             Self::NoStore(wait) => Self::NoStore(*wait),
             Self::Cached(cached) => Self::Cached(cached.clone()),
             Self::Store(measurement) => Self::Store(measurement.copy()),
+            Self::Charged(lazy) => Self::Charged(Box::new(lazy.copy())),
         }
     }
 }
@@ -210,6 +213,17 @@ impl Measurement {
 }
 
 impl Decision {
+    pub(super) fn of_charge(lazy: Box<LazyMeasurement>) -> Self {
+        let outcome = match lazy.charged.fits {
+            true => Outcome::Allowed,
+            false => Outcome::Rejected,
+        };
+        Self {
+            source: Source::Charged(lazy),
+            ..Self::unmeasured(outcome)
+        }
+    }
+
     pub(crate) fn of_cache(cached: Cached) -> Self {
         Self {
             source: Source::Cached(cached),
@@ -264,6 +278,7 @@ impl Decision {
             Source::NoStore(_) => None,
             Source::Cached(cached) => Some(cached.now()),
             Source::Store(measurement) => Some(measurement.moment(0).server_time()),
+            Source::Charged(lazy) => Some(lazy.charged.now),
         }
     }
 
@@ -271,6 +286,7 @@ impl Decision {
     pub(crate) fn measurement(&self) -> Option<&Measurement> {
         match &self.source {
             Source::Store(measurement) => Some(measurement),
+            Source::Charged(lazy) => Some(lazy.get()),
             Source::NoStore(_) | Source::Cached(_) => None,
         }
     }
@@ -278,7 +294,7 @@ impl Decision {
     fn cached(&self) -> Option<&Cached> {
         match &self.source {
             Source::Cached(cached) => Some(cached),
-            Source::NoStore(_) | Source::Store(_) => None,
+            Source::NoStore(_) | Source::Store(_) | Source::Charged(_) => None,
         }
     }
 
@@ -304,10 +320,9 @@ impl Decision {
     /// # }).unwrap();
     /// ```
     pub fn plan(&self) -> Option<&Plan> {
-        match &self.source {
-            Source::NoStore(_) => None,
-            Source::Cached(cached) => Some(&cached.0),
-            Source::Store(measurement) => Some(measurement.plan()),
+        match self.cached() {
+            Some(cached) => Some(&cached.0),
+            None => self.measurement().map(Measurement::plan),
         }
     }
 
@@ -331,7 +346,10 @@ impl Decision {
 
     #[inline]
     pub(crate) fn admitted(&self) -> Option<&Measurement> {
-        self.measurement().filter(|measurement| measurement.is_allowed())
+        match self.outcome {
+            Outcome::Allowed => self.measurement(),
+            _ => None,
+        }
     }
 
     pub(crate) fn receipt(&self) -> Option<&Measurement> {
@@ -353,7 +371,12 @@ impl Decision {
     }
 
     pub(crate) fn set_charged(&mut self, charged: Costs) {
-        if let Source::Store(measurement) = &mut self.source {
+        let measurement = match &mut self.source {
+            Source::Store(measurement) => Some(measurement),
+            Source::Charged(lazy) => lazy.get_mut(),
+            Source::NoStore(_) | Source::Cached(_) => None,
+        };
+        if let Some(measurement) = measurement {
             measurement.set_charged(charged);
         }
     }
@@ -431,12 +454,7 @@ impl Decision {
     /// Returns one allowance per policy, grouped by key, in the order of configuration; none if no store made the
     /// decision.
     pub fn allowances(&self) -> impl Iterator<Item = Allowance<'_>> {
-        let plan = match &self.source {
-            Source::NoStore(_) => None,
-            Source::Cached(cached) => Some(&cached.0),
-            Source::Store(measurement) => Some(measurement.plan()),
-        };
-        let (mut charges, mut number) = (plan.map(|plan| plan.question().charges()), 0);
+        let (mut charges, mut number) = (self.plan().map(|plan| plan.question().charges()), 0);
         // A small iterator: larger ones are slow to move, and each response with fields uses this.
         iter::from_fn(move || {
             loop {
@@ -457,6 +475,7 @@ impl Decision {
             Source::NoStore(_) => return None,
             Source::Cached(cached) => return Some(Known::Rejection((*cached.rejections().get(number)?)?)),
             Source::Store(measurement) => measurement,
+            Source::Charged(lazy) => lazy.get(),
         };
         let measured = measurement.measured(charge, number, part)?;
         let counter = charge.policy().counter();

@@ -17,8 +17,11 @@ use crate::{
     mistake::Diagnostics,
     partition::PartitionId,
     policy::CallerQuotas,
-    response::rejection::{Rejection, Responder},
-    rules::{Active, NoTier, QuotaSet, ResolvedTier, Selection, TierSource, ViewClaim},
+    response::{
+        fields::Told,
+        rejection::{Rejection, Responder},
+    },
+    rules::{Active, NoTier, QuotaSet, ResolvedTier, Selection, SetView, TierSource, ViewClaim},
     telemetry::{self, LayerTelemetry},
 };
 
@@ -211,7 +214,10 @@ impl Limits {
     /// Makes no decision if the request is admitted and nobody can read the decision before the response.
     #[inline]
     pub(super) fn judge_charge(&self, charge: MemoryCharge, request: &mut Parts) -> Admission {
-        if !charge.charged.fits || self.decision_in_request || request.extensions.get::<WithPermit>().is_some() {
+        if !charge.charged.fits {
+            return Admission::Reject(self.reject_charge(charge, request));
+        }
+        if self.decision_in_request || request.extensions.get::<WithPermit>().is_some() {
             let (decision, set) = charge.decide();
             return self.judge_marked(decision, Selection::of(set), request);
         }
@@ -231,7 +237,9 @@ impl Limits {
     fn judge_marked(&self, decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
         self.limiter.0.log_decision(&self.log, &decision, &selection);
         if !decision.outcome().is_admitted() {
-            return Admission::Reject(self.reject(decision, &selection, request));
+            let fields = self.prepared(selection.set.as_deref());
+            let told = self.view.fields().told(&decision, fields);
+            return Admission::Reject(self.reject(decision, &told, &selection, request));
         }
         self.log.resume_watching(decision.now());
         self.admit(decision, selection.set, request)
@@ -322,24 +330,49 @@ impl Limits {
 
     /// Not inlined, so that admitted requests run through less code.
     #[inline(never)]
-    fn reject(&self, decision: Decision, selection: &Selection, request: &Parts) -> Response<Bytes> {
-        let fields = self.prepared(selection.set.as_deref());
-        let told = self.view.fields().told(&decision, fields);
+    fn reject_charge(&self, charge: MemoryCharge, request: &Parts) -> Response<Bytes> {
+        let (fields, policies) = (self.view.fields(), charge.policies());
+        let policy = || charge.charged.rejecting_policy(policies);
+        self.log.rejected(self.scope_name(), charge.set.tier(), policy);
+        let takes_numbers = charge.set.view(self.view.position).takes_numbers;
+        let told = takes_numbers.then(|| fields.told_of_charge(&charge.charged, policies));
+        let (decision, set) = charge.decide();
+        let told = told.unwrap_or_else(|| fields.told(&decision, self.prepared(Some(&set))));
+        self.reject(decision, &told, &Selection::of(set), request)
+    }
+
+    #[inline(never)]
+    fn reject(&self, decision: Decision, told: &Told, selection: &Selection, request: &Parts) -> Response<Bytes> {
         // A violated policy without a wait leaves the decision without a wait.
         if told.wait().is_none() {
             self.log_cost_above_capacity(&decision);
         }
+        let fields = self.prepared(selection.set.as_deref());
         let status = self.screening.rejection_status(decision.outcome(), self.status);
         let violated = selection.violated_by(decision.outcome());
         let view = selection.set.as_ref().map(|set| set.view(self.view.position));
+        let known = view.zip(told.violated.filter(|violated| *violated != 0));
         let rejection = Rejection::new(&decision, request, self.scope_name())
             .with_status(status)
             .with_wait(told.wait())
             .showing_keys(self.view.fields().can_show_partition_keys())
             .naming(&violated)
-            .with_known(view.map(|view| &*view.rejections));
-        let mut response = self.responder.respond(&rejection);
-        self.tell(decision, fields, &told, &mut response);
+            .with_known(known.map(|(view, violated)| (&*view.rejections, violated)));
+        let is_kept = |view: &SetView| view.keeps_rejections && self.responder.is_default();
+        let kept = known.filter(|(view, _)| is_kept(view) && rejection.is_by_quotas() && !rejection.is_grpc());
+        let known = || kept.and_then(|(view, violated)| view.rejections.get(status, violated));
+        let mut response = match known().and_then(|known| known.response(told, fields)) {
+            Some(response) => response,
+            None => {
+                let mut response = self.responder.respond(&rejection);
+                self.view.fields().tell(&decision, fields, told, &mut response);
+                if let Some(known) = known() {
+                    known.keep(&response);
+                }
+                response
+            }
+        };
+        self.insert_decision(decision, &mut response);
         response
     }
 }

@@ -11,7 +11,7 @@ use crate::{
     decision::{Costs, Decision, Outcome, Settlement},
     fields::Prepared,
     limiter::{MemoryCharge, OpenCharge},
-    response::fields::{Told, is_redirect},
+    response::fields::is_redirect,
     rules::QuotaSet,
 };
 
@@ -62,7 +62,8 @@ impl Limits {
         let mut response = Response::from_parts(head, RateLimitBody::passed(body, charge));
         let fields = self.prepared(policies.as_deref());
         let told = self.view.fields().told(&decision, fields);
-        self.tell(decision, fields, &told, &mut response);
+        self.view.fields().tell(&decision, fields, &told, &mut response);
+        self.insert_decision(decision, &mut response);
         response
     }
 
@@ -120,14 +121,7 @@ impl Limits {
 
     /// By default, only unusual decisions are inserted: a response without a decision was allowed, or no limit applies
     /// to it.
-    pub(super) fn tell<B>(
-        &self,
-        decision: Decision,
-        fields: Option<&Prepared>,
-        told: &Told,
-        response: &mut Response<B>,
-    ) {
-        self.view.fields().tell(&decision, fields, told, response);
+    pub(super) fn insert_decision<B>(&self, decision: Decision, response: &mut Response<B>) {
         let is_usual = matches!(decision.outcome(), Outcome::Allowed | Outcome::Unlimited);
         // An inner layer may have rejected a request that this layer allowed.
         if (self.decision_in_response || !is_usual) && !is_rejected(response.extensions()) {

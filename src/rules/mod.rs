@@ -29,7 +29,7 @@ pub(crate) use self::{
     policies::Policies,
     resolved::NoTier,
     select::{Active, Selection},
-    set::QuotaSet,
+    set::{QuotaSet, SetView},
     tiers::TierSource,
     view::ViewClaim,
 };

@@ -11,7 +11,7 @@ use crate::{
     policy::{
         Algorithm, CallerQuotas, Direction, MAX_UNITS, Numbers, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName,
     },
-    response::rejection::KnownContents,
+    response::rejection::KnownRejections,
     sync::{mutex::Mutex, random},
 };
 
@@ -50,7 +50,9 @@ pub(crate) struct SetView {
     /// True if the fields of an admitted request depend only on the numbers of all policies, in their order.
     pub(crate) takes_numbers: bool,
     /// Threads that reject requests would contend for shared counts.
-    pub(crate) rejections: Arc<KnownContents>,
+    pub(crate) rejections: Arc<KnownRejections>,
+    /// True if whole responses are known: the numbers of the violated policies determine their fields.
+    pub(crate) keeps_rejections: bool,
     /// Positions among the units that have a cost.
     pub(crate) units: SmallVec<[usize; MAX_UNITS]>,
 }
@@ -83,15 +85,19 @@ impl SetView {
     }
 
     fn show(&mut self, fields: Option<Prepared>, policies: &PolicySet, layer: &LayerView) {
-        let takes_all = |fields: &Prepared| fields.takes_numbers(policies.iter().len());
-        self.takes_numbers = layer.fields.are_numbers() && fields.as_ref().is_none_or(takes_all);
+        let takes = |policies| fields.as_ref().is_none_or(|fields| fields.takes_numbers(policies));
+        let visible = policies.iter().filter(|policy| !policy.policy().is_hidden());
+        self.takes_numbers = layer.fields.are_numbers() && takes(policies.iter().len());
+        self.keeps_rejections = layer.fields.are_numbers_of_rejections() && takes(visible.count());
         self.fields = fields.map(Arc::new);
+        self.rejections = Arc::default();
     }
 
     fn with_own_count(&self) -> Self {
         Self {
             fields: self.fields.as_ref().map(|fields| Arc::new(fields.with_own_count())),
             takes_numbers: self.takes_numbers,
+            keeps_rejections: self.keeps_rejections,
             rejections: Arc::default(),
             units: self.units.clone(),
         }

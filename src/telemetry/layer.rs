@@ -53,6 +53,12 @@ impl LayerTelemetry {
         self.decided_as(scope, tier, Outcome::Allowed, || "");
     }
 
+    /// Like [`decided`](Self::decided), for a request that this policy rejects.
+    #[inline]
+    pub(crate) fn rejected<'a>(&self, scope: &str, tier: &str, policy: impl Fn() -> &'a str) {
+        self.decided_as(scope, tier, Outcome::Rejected, policy);
+    }
+
     #[inline]
     fn decided_as<'a>(&self, scope: &str, tier: &str, outcome: Outcome, policy: impl Fn() -> &'a str) {
         self.meters.decided(scope, tier, outcome, &policy);

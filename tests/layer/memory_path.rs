@@ -6,15 +6,17 @@
 
 use std::{convert::Infallible, time::Duration};
 
+use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use proptest::{prelude::*, test_runner::RngSeed};
 use tower::{Layer, Service};
 use tower_quota::{
-    ActualCost, Algorithm, CallerQuotas, Capacity, Decision, Exemption, Limiter, Measurement, MemoryStore, Plan,
-    QuotaPolicy, RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture, WeakPermit, WithPermit,
+    ActualCost, Algorithm, CallerQuotas, Capacity, Decision, Exemption, Limiter, Measurement, MemoryStore, Outcome,
+    Plan, QuotaPolicy, RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture, WeakPermit, WithPermit,
     clock::{Clock, Timestamp},
+    fields::{EmitWhen, RateCap},
     key,
 };
 
@@ -125,6 +127,8 @@ fn buckets(is_plain: bool) -> impl Strategy<Value = Vec<Bucket>> {
 struct Setting {
     rules: [Vec<Bucket>; 2],
     fields: usize,
+    responder: usize,
+    status: u16,
     is_told_to_service: bool,
     is_told_to_client: bool,
     has_actual_cost: bool,
@@ -132,12 +136,16 @@ struct Setting {
 
 fn settings() -> impl Strategy<Value = Setting> {
     let flag = || prop::bool::weighted(0.2);
-    let fields = prop_oneof![6 => Just(0), 1 => 1..6_usize];
+    let fields = prop_oneof![6 => Just(0), 2 => 1..FIELDS];
+    let responder = prop_oneof![4 => Just(0), 1 => 1..3_usize];
+    let status = prop_oneof![4 => Just(429), 1 => prop::sample::select(vec![503, 404])];
     let rules = [buckets(false), buckets(false)];
-    (rules, fields, flag(), flag(), flag()).prop_map(
-        |(rules, fields, is_told_to_service, is_told_to_client, has_actual_cost)| Setting {
+    (rules, fields, responder, status, flag(), flag(), flag()).prop_map(
+        |(rules, fields, responder, status, is_told_to_service, is_told_to_client, has_actual_cost)| Setting {
             rules,
             fields,
+            responder,
+            status,
             is_told_to_service,
             is_told_to_client,
             has_actual_cost,
@@ -155,6 +163,7 @@ struct Sent {
     status: u16,
     actual: Option<u64>,
     inner: usize,
+    content: usize,
     /// The individual quota of the caller for policy `a`.
     quota: Option<u64>,
 }
@@ -182,18 +191,31 @@ fn sent() -> impl Strategy<Value = Sent> {
         prop_oneof![6 => Just(0), 1 => 1..5_usize],
     );
     let quota = prop::option::weighted(0.2, 0..40_u64);
-    (0..4_u8, cost, percent, seldom(), status, seldom(), inner, quota).prop_map(
-        |(user, cost, percent, permit, status, actual, inner, quota)| Sent {
-            user,
-            cost,
-            percent,
-            permit,
-            status,
-            actual,
-            inner,
-            quota,
-        },
+    let content = prop_oneof![6 => Just(0), 1 => 1..CONTENT.len()];
+    (
+        0..4_u8,
+        cost,
+        percent,
+        seldom(),
+        status,
+        seldom(),
+        inner,
+        content,
+        quota,
     )
+        .prop_map(
+            |(user, cost, percent, permit, status, actual, inner, content, quota)| Sent {
+                user,
+                cost,
+                percent,
+                permit,
+                status,
+                actual,
+                inner,
+                content,
+                quota,
+            },
+        )
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -225,6 +247,11 @@ const INNER: [&[(&str, &str)]; 5] = [
     &[("ratelimit", "not a list"), ("x-ratelimit-limit", "4")],
 ];
 
+/// The content types of requests.
+const CONTENT: [&str; 4] = ["", "application/json", "application/grpc", "application/grpc-web+proto"];
+
+const FIELDS: usize = 13;
+
 fn fields(number: usize) -> ResponseFields {
     match number {
         0 => ResponseFields::draft11(),
@@ -232,6 +259,15 @@ fn fields(number: usize) -> ResponseFields {
         2 => ResponseFields::draft06(),
         3 => ResponseFields::none(),
         4 => ResponseFields::draft11().tightest_only(),
+        5 => ResponseFields::draft11().with_retry_after_as_date(),
+        6 => ResponseFields::draft11().emit_when(EmitWhen::Rejected),
+        7 => ResponseFields::draft11().with_rate_cap(RateCap::Nominal),
+        8 => ResponseFields::draft11().map_remaining(|allowance| allowance.remaining() / 2),
+        9 => ResponseFields::draft11().without_policies(),
+        10 => ResponseFields::draft11().without_limits(),
+        11 => ResponseFields::draft11().with_extra_fields(|decision, headers| {
+            headers.insert("x-reduced", decision.is_capacity_reduced().to_string().parse().unwrap());
+        }),
         _ => ResponseFields::draft11().with_draft06_limit(),
     }
 }
@@ -260,6 +296,9 @@ impl Sent {
             headers.insert("x-user", self.user.to_string().parse().unwrap());
         }
         headers.insert("x-cost", self.cost.into());
+        if self.content > 0 {
+            headers.insert("content-type", HeaderValue::from_static(CONTENT[self.content]));
+        }
         headers.insert("x-percent", u64::from(self.percent).into());
         if let Some(permit) = self.permit {
             headers.insert("x-permit", permit.into());
@@ -273,8 +312,8 @@ impl Sent {
 }
 
 impl Side {
-    /// `None` if the settings are not valid.
-    fn new(setting: &Setting, store: impl Store + Clone, clock: &Clock) -> Option<Self> {
+    /// `None` if the settings are not valid. Responses that a closure makes are not prepared.
+    fn new(setting: &Setting, store: impl Store + Clone, clock: &Clock, is_prepared: bool) -> Option<Self> {
         let limiter = |number: usize| {
             let limiter = Limiter::builder(store.clone()).scope("memory").clock(clock.clone());
             limiter.rules(rules(&setting.rules[number])).build().ok()
@@ -290,7 +329,23 @@ impl Side {
                 Some(percent @ 1..100) => Capacity::reduced_to(percent as u8).unwrap(),
                 _ => Capacity::full(),
             })
+            .rejection_status(StatusCode::from_u16(setting.status).unwrap())
             .response_fields(fields(setting.fields));
+        layer = match setting.responder {
+            0 if is_prepared => layer,
+            0 => layer.respond_with(|rejection| rejection.to_response()),
+            1 => layer.respond_with(|rejection| {
+                let mut response = Response::new(Bytes::new());
+                *response.status_mut() = rejection.status();
+                response
+            }),
+            _ => layer.respond_with(|rejection| {
+                let mut response = rejection.to_response();
+                let wait = format!("{:?}", rejection.retry_after());
+                response.headers_mut().insert("x-wait", wait.parse().unwrap());
+                response
+            }),
+        };
         if setting.is_told_to_service {
             layer = layer.decision_in_request();
         }
@@ -335,7 +390,14 @@ impl Side {
             .now_or_never()
             .expect("nothing waits")
             .unwrap();
-        let decision = format!("{:?}", response.extensions().get::<Decision>());
+        let told = response.extensions().get::<Decision>().cloned();
+        let plan = told.as_ref().and_then(Decision::plan);
+        let charges = plan.map(|plan| {
+            plan.charges()
+                .map(|charge| (charge.partition(), charge.cost()))
+                .collect::<Vec<_>>()
+        });
+        let decision = format!("{told:?} {charges:?}");
         let (status, headers) = (response.status(), format!("{:?}", response.headers()));
         let body = response
             .into_body()
@@ -344,6 +406,17 @@ impl Side {
             .unwrap()
             .unwrap()
             .to_bytes();
+        if let (Some(told), Some(problem)) = (told, body.strip_prefix(b"{".as_slice()))
+            && told.outcome() == Outcome::Rejected
+        {
+            let violated = told.violated().map(|allowance| allowance.policy());
+            let names: Vec<_> = violated
+                .filter(|policy| !policy.is_hidden())
+                .map(QuotaPolicy::name)
+                .collect();
+            let list = format!("\"violated-policies\":{names:?}}}").replace(", ", ",");
+            assert!(problem.ends_with(list.as_bytes()), "{list} in {body:?}");
+        }
         format!("{status} {headers} {body:?} {decision}")
     }
 
@@ -427,7 +500,10 @@ proptest! {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let stores = [(); 2].map(|()| MemoryStore::builder().clock(clock.clone()).build().unwrap());
         let [at_once, hidden] = stores.clone();
-        let sides = (Side::new(&setting, at_once, &clock), Side::new(&setting, Hidden(hidden), &clock));
+        let sides = (
+            Side::new(&setting, at_once, &clock, true),
+            Side::new(&setting, Hidden(hidden), &clock, false),
+        );
         let (Some(at_once), Some(planned)) = sides else { return Ok(()) };
         for step in &steps {
             match step {
@@ -450,11 +526,13 @@ proptest! {
         let setting = Setting {
             rules: [buckets.clone(), buckets.clone()],
             fields: 0,
+            responder: 0,
+            status: 429,
             is_told_to_service: false,
             is_told_to_client: false,
             has_actual_cost: false,
         };
-        let side = Side::new(&setting, store, &clock).expect("the policies are valid");
+        let side = Side::new(&setting, store, &clock, true).expect("the policies are valid");
         let model = || buckets.iter().map(|bucket| Model { bucket: *bucket, used: 0 }).collect::<Vec<_>>();
         let mut users = [model(), model(), model()];
         for (user, cost, micros) in steps {
@@ -462,7 +540,7 @@ proptest! {
             users.iter_mut().flatten().for_each(|model| model.advance(micros));
             let models = &mut users[usize::from(user)];
             let fits = models.iter().all(|model| model.free() >= u128::from(cost) * model.unit());
-            let sent = Sent { user, cost, percent: 100, permit: None, status: 200, actual: None, inner: 0, quota: None };
+            let sent = Sent { user, cost, percent: 100, permit: None, status: 200, actual: None, inner: 0, content: 0, quota: None };
             let seen = side.send(&sent);
             if !fits {
                 prop_assert!(seen.starts_with("429"), "{}", seen);

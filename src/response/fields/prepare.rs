@@ -24,6 +24,13 @@ impl ResponseFields {
             && !self.overwrite_upstream
     }
 
+    /// Returns `true` if this also applies to rejected requests, with the wait.
+    pub(crate) fn are_numbers_of_rejections(&self) -> bool {
+        matches!(self.form, Form::Dialect(Dialect::Draft11) | Form::None)
+            && self.are_numbers()
+            && !self.retry_after_as_date
+    }
+
     /// `None` if no fields are configured. The error names a policy that the dialect cannot express.
     pub(crate) fn prepare<'a>(
         &self,

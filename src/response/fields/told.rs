@@ -1,18 +1,21 @@
 use std::{cmp::Reverse, time::Duration};
 
+use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::{EmitWhen, Form, RateCap, ResponseFields};
+use super::{EmitWhen, Form, RateCap, ResponseFields, write::retry_after};
 use crate::{
-    decision::{Allowance, Decision, retry_seconds},
+    decision::{Allowance, BucketRejection, Charged, Decision, Outcome, retry_seconds},
     fields::{LimitNumbers, Prepared},
-    policy::{QuotaPolicy, QuotaUnit},
+    policy::{PolicySet, QuotaPolicy, QuotaUnit},
     sync::random,
 };
 
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(super) limits: SmallVec<[LimitNumbers; 4]>,
+    /// A bit for each violated policy, by its position in the prepared fields. `None` if one of them has no position.
+    pub(crate) violated: Option<u32>,
     /// Exact, and in seconds for `Retry-After`.
     pub(super) wait: Option<(Duration, u64)>,
     pub(super) is_due: bool,
@@ -22,6 +25,16 @@ pub(crate) struct Told {
 impl Told {
     pub(crate) fn wait(&self) -> Option<Duration> {
         self.wait.map(|(wait, _)| wait)
+    }
+
+    /// The value of `RateLimit`.
+    pub(crate) fn list(&self, prepared: &Prepared) -> Option<HeaderValue> {
+        prepared.list(&self.limits)
+    }
+
+    /// The value of `Retry-After`.
+    pub(crate) fn retry_after(&self) -> Option<HeaderValue> {
+        self.wait.map(|(_, seconds)| retry_after(seconds).to_header_value())
     }
 }
 
@@ -33,21 +46,43 @@ impl ResponseFields {
             0 => 0,
             most => u64::from(random::number()) % (most + 1),
         };
-        let visible = decision
-            .allowances()
-            .filter(|allowance| !allowance.policy().is_hidden());
-        let all: SmallVec<[Shown<'_>; 4]> = visible.map(|allowance| self.shown(&allowance, jitter)).collect();
-        let wait = decision.retry_after();
+        let mut all: SmallVec<[Shown<'_>; 4]> = SmallVec::new();
+        let (mut violated, mut longest) = (Some(0), None);
+        for allowance in decision.allowances() {
+            let wait = allowance.retry_after();
+            // A shadow policy rejects nothing, so no client has to wait because of it.
+            let is_violated = allowance.is_violated() && !allowance.policy().is_shadow();
+            if is_violated {
+                longest = Some(longest.map_or(wait, |longest| longer(longest, wait)));
+            }
+            if allowance.policy().is_hidden() {
+                continue;
+            }
+            let position = prepared.and_then(|prepared| prepared.position(allowance.policy().name()));
+            let (policy, numbers) = self.shown(&allowance, is_violated, wait, jitter);
+            if is_violated {
+                violated = violated
+                    .zip(position)
+                    .and_then(|(violated, position)| with_bit(violated, position));
+            }
+            let numbers = LimitNumbers {
+                policy: position.unwrap_or(usize::MAX),
+                ..numbers
+            };
+            all.push((policy, numbers));
+        }
+        let wait = match decision.outcome() {
+            Outcome::Rejected => longest.flatten(),
+            _ => decision.retry_after(),
+        };
         let is_at_most = |percent| all.iter().any(|shown| is_at_most(shown, percent));
         let listed = all
             .iter()
             .filter(|shown| !self.tightest_only || is_tightest(shown, &all));
-        let limits = listed.filter_map(|(policy, limit)| {
-            let policy = prepared?.position(policy.name())?;
-            Some(LimitNumbers { policy, ..*limit })
-        });
+        let limits = listed.map(|(_, limit)| *limit);
         Told {
-            limits: limits.collect(),
+            limits: limits.filter(|limit| limit.policy != usize::MAX).collect(),
+            violated,
             wait: wait.map(|exact| wait_shown(exact, jitter, &all)),
             is_due: match (self.form, self.emit_when) {
                 (Form::None, _) => false,
@@ -59,20 +94,59 @@ impl ResponseFields {
         }
     }
 
+    /// Like [`told`](Self::told), for a rejected charge and fields that [are numbers](Self::are_numbers) of all policies.
+    pub(crate) fn told_of_charge(&self, charged: &Charged, policies: &PolicySet) -> Told {
+        let mut told = Told {
+            limits: SmallVec::new(),
+            violated: Some(0),
+            wait: None,
+            is_due: self.form != Form::None,
+            is_low: false,
+        };
+        let mut longest = Some(Duration::ZERO);
+        for (position, rejection) in charged.rejections(policies).enumerate() {
+            let BucketRejection {
+                policy, is_violated, ..
+            } = rejection;
+            let (mut remaining, mut seconds) = (rejection.remaining, rejection.window.div_ceil(1_000_000));
+            if is_violated {
+                longest = longer(longest, rejection.wait.map(Duration::from_micros));
+                told.violated = told.violated.and_then(|violated| with_bit(violated, position));
+                let window = policy.window();
+                self.cap_rate((policy, window), rejection.wait.is_some(), &mut remaining, &mut seconds);
+            }
+            let numbers = LimitNumbers {
+                policy: position,
+                remaining,
+                reset: Some(seconds),
+                is_violated,
+            };
+            told.is_low |= is_at_most(&(policy, numbers), 10);
+            told.limits.push(numbers);
+        }
+        told.wait = longest.map(|wait| (wait, retry_seconds(wait)));
+        told
+    }
+
     #[inline]
-    fn shown<'a>(&self, allowance: &Allowance<'a>, jitter: u64) -> Shown<'a> {
+    fn shown<'a>(
+        &self,
+        allowance: &Allowance<'a>,
+        is_violated: bool,
+        wait: Option<Duration>,
+        jitter: u64,
+    ) -> Shown<'a> {
         let (policy, (mut remaining, window)) = (allowance.policy(), allowance.left());
         if let Some(lower) = &self.map_remaining {
             remaining = lower(allowance).min(remaining);
         }
         let mut reset = window.map(|micros| micros.div_ceil(1_000_000));
-        // A shadow policy rejects nothing, so no client has to wait because of it.
-        let is_violated = allowance.is_violated() && !policy.is_shadow();
         // The effective windows of the algorithms suggest at most twice the rate, except for the wait of a rejected
         // request.
         let is_unbounded = self.rate_cap == RateCap::Nominal || allowance.is_violated();
         if is_unbounded && let Some(seconds) = &mut reset {
-            self.cap_rate(allowance, is_violated, &mut remaining, seconds);
+            let window = allowance.window();
+            self.cap_rate((policy, window), is_violated && wait.is_some(), &mut remaining, seconds);
         }
         let numbers = LimitNumbers {
             policy: 0,
@@ -84,11 +158,19 @@ impl ResponseFields {
     }
 
     /// So that a client that spreads the units over the time keeps to the rate cap.
-    fn cap_rate(&self, allowance: &Allowance<'_>, is_violated: bool, remaining: &mut u64, seconds: &mut u64) {
-        let Some(window) = allowance.window() else { return };
-        let rate = u128::from(allowance.policy().quota()) * self.rate_cap.factor();
+    fn cap_rate(
+        &self,
+        (policy, window): (&QuotaPolicy, Option<Duration>),
+        has_wait: bool,
+        remaining: &mut u64,
+        seconds: &mut u64,
+    ) {
+        let Some(window) = window.filter(|_| *remaining > 0) else {
+            return;
+        };
+        let rate = u128::from(policy.quota()) * self.rate_cap.factor();
         let window = u128::from(window.as_secs());
-        if is_violated && allowance.retry_after().is_some() {
+        if has_wait {
             // The time must match `Retry-After`, so the units are lowered instead.
             let most = u128::from(*seconds) * rate / window;
             *remaining = (*remaining).min(u64::try_from(most).unwrap_or(u64::MAX));
@@ -97,6 +179,15 @@ impl ResponseFields {
             *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
         }
     }
+}
+
+/// `None` is forever.
+fn longer(one: Option<Duration>, other: Option<Duration>) -> Option<Duration> {
+    Some(one?.max(other?))
+}
+
+fn with_bit(bits: u32, position: usize) -> Option<u32> {
+    Some(bits | 1_u32.checked_shl(u32::try_from(position).ok()?)?)
 }
 
 fn is_at_most((policy, limit): &Shown<'_>, percent: u8) -> bool {

@@ -99,11 +99,15 @@ impl ResponseFields {
         // If the time is out of range for a date, it is written in seconds.
         let value = match date.map(RetryAfter::at) {
             Some(Ok(date)) => date,
-            _ => RetryAfter::after(Duration::from_secs(own.min(MAX_INTEGER))),
+            _ => retry_after(own),
         };
         headers.insert(header::RETRY_AFTER, value.to_header_value());
         Some(own)
     }
+}
+
+pub(super) fn retry_after(seconds: u64) -> RetryAfter {
+    RetryAfter::after(Duration::from_secs(seconds.min(MAX_INTEGER)))
 }
 
 #[inline]

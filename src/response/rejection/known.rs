@@ -1,47 +1,81 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-/// The problem details of rejections by exhausted quotas, written once for each combination of violated policies.
+use crate::{
+    fields::{Prepared, draft11::RateLimit},
+    response::fields::Told,
+};
+
+/// The rejections by exhausted quotas, written once for each combination of violated policies.
 ///
 /// Created on first use. Only the first few combinations are kept.
 #[derive(Debug, Default)]
-pub(crate) struct KnownContents(OnceLock<Box<[OnceLock<KnownContent>; 8]>>);
+pub(crate) struct KnownRejections(OnceLock<Box<[OnceLock<KnownRejection>; 8]>>);
 
 #[derive(Debug)]
-struct KnownContent {
+pub(crate) struct KnownRejection {
     status: StatusCode,
-    violated: Box<[Box<str>]>,
+    violated: u32,
     content: Bytes,
+    /// Of the default response, if only `Retry-After` and `RateLimit` depend on the numbers.
+    headers: OnceLock<HeaderMap>,
 }
 
-impl KnownContents {
-    /// `violated` returns the names of the violated policies. `write` is called if their content is not known.
-    pub(super) fn get<'a, N>(
-        &self,
-        status: StatusCode,
-        violated: impl Fn() -> N,
-        write: impl FnOnce() -> Bytes,
-    ) -> Bytes
-    where
-        N: Iterator<Item = &'a str>,
-    {
-        for place in &**self.0.get_or_init(Box::default) {
-            let Some(known) = place.get() else {
-                let content = write();
-                let _ = place.set(KnownContent {
-                    status,
-                    violated: violated().map(Box::from).collect(),
-                    content: content.clone(),
-                });
-                return content;
-            };
-            if known.status == status && known.violated.iter().map(|name| &**name).eq(violated()) {
-                return known.content.clone();
+impl KnownRejections {
+    /// `violated` has a bit for each violated policy.
+    #[inline]
+    pub(crate) fn get(&self, status: StatusCode, violated: u32) -> Option<&KnownRejection> {
+        let mut known = self.0.get()?.iter().map_while(OnceLock::get);
+        known.find(|known| known.violated == violated && known.status == status)
+    }
+
+    /// `write` is called if the problem details are not known.
+    pub(super) fn content(&self, status: StatusCode, violated: u32, write: impl FnOnce() -> Bytes) -> Bytes {
+        if let Some(known) = self.get(status, violated) {
+            return known.content.clone();
+        }
+        let content = write();
+        let new = || KnownRejection {
+            status,
+            violated,
+            content: content.clone(),
+            headers: OnceLock::new(),
+        };
+        let places = self.0.get_or_init(Box::default);
+        let _ = places.iter().any(|place| place.set(new()).is_ok());
+        content
+    }
+}
+
+impl KnownRejection {
+    /// Keeps the header fields of a default response.
+    #[cold]
+    pub(crate) fn keep<B>(&self, response: &Response<B>) {
+        let mut headers = response.headers().clone();
+        for name in [header::RETRY_AFTER, RateLimit::NAME] {
+            if let Some(replaced) = headers.get_mut(name) {
+                *replaced = HeaderValue::from_static("");
             }
         }
-        write()
+        let _ = self.headers.set(headers);
+    }
+
+    /// The response with the values of `Retry-After` and `RateLimit` of another rejection. `None` if it is not known.
+    pub(crate) fn response(&self, told: &Told, fields: Option<&Prepared>) -> Option<Response<Bytes>> {
+        let mut headers = self.headers.get()?.clone();
+        for (name, value) in &mut headers {
+            if name == header::RETRY_AFTER {
+                *value = told.retry_after()?;
+            } else if *name == RateLimit::NAME {
+                *value = told.list(fields?)?;
+            }
+        }
+        let mut response = Response::new(self.content.clone());
+        *response.status_mut() = self.status;
+        *response.headers_mut() = headers;
+        Some(response)
     }
 }
 
@@ -51,28 +85,18 @@ mod tests {
 
     #[test]
     fn a_content_is_written_once_for_each_combination_until_the_places_are_used_up() {
-        let known = KnownContents::default();
-        let names = ["a", "b", "c", "d"];
-        let combinations = 0..16_usize;
+        let known = KnownRejections::default();
         for round in 0..2 {
-            for combination in combinations.clone() {
-                let violated = || {
-                    names
-                        .into_iter()
-                        .enumerate()
-                        .filter(move |(bit, _)| combination >> bit & 1 == 1)
-                };
-                let violated = || violated().map(|(_, name)| name);
+            for combination in 0..16 {
                 let mut is_written = false;
-                let content = known.get(StatusCode::TOO_MANY_REQUESTS, violated, || {
+                let content = known.content(StatusCode::TOO_MANY_REQUESTS, combination, || {
                     is_written = true;
-                    violated().collect::<String>().into()
+                    combination.to_string().into()
                 });
-                assert_eq!(content, violated().collect::<String>());
+                assert_eq!(content, combination.to_string());
                 assert_eq!(is_written, round == 0 || combination >= 8, "{combination}");
             }
         }
-        let other = known.get(StatusCode::FORBIDDEN, || ["a"].into_iter(), || "other".into());
-        assert_eq!(other, "other");
+        assert_eq!(known.content(StatusCode::FORBIDDEN, 1, || "other".into()), "other");
     }
 }

@@ -8,12 +8,9 @@ use std::{cell::Cell, fmt, time::Duration};
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
-pub(crate) use self::known::KnownContents;
+pub(crate) use self::known::KnownRejections;
 use self::notice::{Notice, ProblemType, Violation};
-use crate::{
-    decision::{Decision, Outcome, retry_seconds},
-    policy::QuotaPolicy,
-};
+use crate::decision::{Decision, Outcome, retry_seconds};
 
 /// A rejected request, for the closure of [`respond_with`](crate::RateLimitLayerBuilder::respond_with), which cannot
 /// admit it.
@@ -66,7 +63,8 @@ pub struct Rejection<'a> {
     wait: Option<Duration>,
     /// Violated policies that the application has named.
     named: &'a [&'a str],
-    known: Option<&'a KnownContents>,
+    /// With a bit for each violated policy.
+    known: Option<(&'a KnownRejections, u32)>,
 }
 
 impl<'a> Rejection<'a> {
@@ -84,7 +82,7 @@ impl<'a> Rejection<'a> {
         }
     }
 
-    pub(crate) fn with_known(self, known: Option<&'a KnownContents>) -> Self {
+    pub(crate) fn with_known(self, known: Option<(&'a KnownRejections, u32)>) -> Self {
         Self { known, ..self }
     }
 
@@ -262,19 +260,15 @@ impl<'a> Rejection<'a> {
         match (self.known.filter(|_| self.is_by_quotas()), media_type) {
             (_, Some(media_type)) => grpc::response(&self.notice(), media_type, &self.request.headers),
             (None, None) => problem_response(self.status(), self.notice().content()),
-            (Some(known), None) => {
-                let violated = || {
-                    let violated = self.decision.violated().map(|allowance| allowance.policy());
-                    violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name)
-                };
-                let content = known.get(self.status, violated, || self.notice().content());
+            (Some((known, violated)), None) => {
+                let content = known.content(self.status, violated, || self.notice().content());
                 problem_response(self.status, content)
             }
         }
     }
 
     /// Returns `true` if the status and the violated policies determine the problem details.
-    fn is_by_quotas(&self) -> bool {
+    pub(crate) fn is_by_quotas(&self) -> bool {
         self.problem_type() == ProblemType::QuotaExceeded && self.wait.is_some() && self.named.is_empty()
     }
 
@@ -313,18 +307,27 @@ impl Notice<'_> {
     }
 }
 
-pub(crate) struct Responder(Box<RespondWith>);
+/// `None` for the default response.
+pub(crate) struct Responder(Option<Box<RespondWith>>);
 
 type RespondWith = dyn Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync;
 
 impl Responder {
     pub(crate) fn new(respond: impl Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync + 'static) -> Self {
-        Self(Box::new(respond))
+        Self(Some(Box::new(respond)))
+    }
+
+    #[inline]
+    pub(crate) fn is_default(&self) -> bool {
+        self.0.is_none()
     }
 
     /// Calls the closure, and prevents caches from storing the response.
     pub(crate) fn respond(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
-        let mut response = (self.0)(rejection);
+        let mut response = match &self.0 {
+            Some(respond) => respond(rejection),
+            None => rejection.to_response(),
+        };
         // Caches do not store responses to POST by default.
         let is_call = || rejection.is_grpc() && rejection.request.method == Method::POST;
         if is_cacheable(response.status()) && !is_call() && !response.headers().contains_key(header::CACHE_CONTROL) {
@@ -357,7 +360,7 @@ impl fmt::Debug for Rejection<'_> {
 
 impl Default for Responder {
     fn default() -> Self {
-        Self::new(|rejection| rejection.to_response())
+        Self(None)
     }
 }
 

@@ -91,6 +91,29 @@ impl Prepared {
         true
     }
 
+    /// Returns the value of `RateLimit` in a response without fields, for the dialects with lists.
+    ///
+    /// Use this to replace the value in a response whose other fields do not change. In the editors' copy, `Retry-After`
+    /// changes the value, so use [`write`](Self::write). Returns `None` if the list is empty.
+    ///
+    /// ```
+    /// use ratelimit_fields::{Dialect, LimitNumbers, Prepared, draft11::PolicyItem};
+    ///
+    /// let prepared = Prepared::new(Dialect::Draft11, [PolicyItem::new("minute", 60)?])?;
+    /// let limit = LimitNumbers { policy: 0, remaining: 0, reset: Some(7), is_violated: true };
+    /// assert_eq!(prepared.list(&[limit]).unwrap(), r#""minute";r=0;t=7"#);
+    /// # Ok::<_, ratelimit_fields::FieldError>(())
+    /// ```
+    pub fn list(&self, limits: &[LimitNumbers]) -> Option<HeaderValue> {
+        let mut text = Text::new();
+        for limit in limits {
+            if let Some(prepared) = self.limits.get(limit.policy) {
+                prepared.push(&mut text, limit.remaining, limit.reset);
+            }
+        }
+        text.to_header_value()
+    }
+
     fn write_lists(&self, headers: &mut HeaderMap, report: &Report<'_>) {
         let mut text = Text::new();
         self.push_list(report, &mut text);

@@ -132,6 +132,9 @@ proptest! {
             if is_written {
                 prop_assert_eq!(response.headers(), expected.headers());
             }
+            if dialect == Dialect::Draft11 && inner.is_empty() {
+                prop_assert_eq!(prepared.list(&limits).as_ref(), expected.headers().get("ratelimit"));
+            }
         }
     }
 }
