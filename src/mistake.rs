@@ -1,5 +1,10 @@
 //! Misconfigurations that `build()` cannot detect, or that may be intended. Each has a section in `docs/mistakes.md`.
 
+use std::fmt;
+
+use http::HeaderName;
+use smallvec::SmallVec;
+
 macro_rules! mistakes {
     ($($mistake:ident $name:literal;)*) => {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +59,7 @@ mistakes! {
 #[derive(Debug, Default)]
 pub struct Diagnostics {
     pub(crate) found: Vec<Finding>,
-    pub(crate) parts: Vec<KeyPart>,
+    pub(crate) parts: SmallVec<[KeyPart; 1]>,
     pub(crate) walks: Option<Vec<String>>,
 }
 
@@ -76,12 +81,30 @@ pub(crate) enum Finding {
 
 #[derive(Debug)]
 pub(crate) struct KeyPart {
-    pub(crate) name: String,
+    pub(crate) name: PartName,
     pub(crate) is_there: bool,
 }
 
+/// Not a text, which would have to be written for each request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum PartName {
+    Extension(&'static str),
+    Header(HeaderName),
+    Other(&'static str),
+}
+
+impl fmt::Display for PartName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Extension(name) => write!(f, "extension {name}"),
+            Self::Header(name) => write!(f, "header {name}"),
+            Self::Other(name) => f.write_str(name),
+        }
+    }
+}
+
 impl Diagnostics {
-    pub(crate) fn asked_for(&mut self, name: String, is_there: bool) {
+    pub(crate) fn asked_for(&mut self, name: PartName, is_there: bool) {
         self.parts.push(KeyPart { name, is_there });
     }
 }

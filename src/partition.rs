@@ -112,15 +112,22 @@ impl PartitionKey {
 
     pub(crate) fn kinds(&self) -> String {
         let mut kinds = String::new();
-        let mut rest = &*self.0;
-        while let Some((kind, others)) = split_field(rest) {
+        for kind in self.kinds_of_parts() {
             if !kinds.is_empty() {
                 kinds.push('/');
             }
             kinds.extend(percent_encode(kind, ENCODED));
-            rest = split_field(others).map_or(&[], |(_, others)| others);
         }
         kinds
+    }
+
+    pub(crate) fn kinds_of_parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut rest = &*self.0;
+        std::iter::from_fn(move || {
+            let (kind, others) = split_field(rest)?;
+            rest = split_field(others).map_or(&[], |(_, others)| others);
+            Some(kind)
+        })
     }
 }
 

@@ -4,7 +4,7 @@ use http::request::Parts;
 
 use crate::{
     error::ConfigError,
-    mistake::Diagnostics,
+    mistake::{Diagnostics, PartName},
     partition::{PartitionKey, ToPartitionKey},
 };
 
@@ -165,7 +165,7 @@ impl<T: ToPartitionKey + Send + Sync + 'static> KeyExtractor for Extension<T> {
     }
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
-        let name = format!("extension {}", type_name::<T>());
+        let name = PartName::Extension(type_name::<T>());
         findings.asked_for(name, request.extensions.get::<T>().is_some());
     }
 }

@@ -3,7 +3,7 @@ use http::{HeaderName, request::Parts};
 use super::{KeyExtractor, client_ip::FORWARDING_FIELDS};
 use crate::{
     error::{ConfigError, ConfigErrorKind},
-    mistake::Diagnostics,
+    mistake::{Diagnostics, PartName},
     partition::PartitionKey,
 };
 
@@ -124,7 +124,7 @@ impl KeyExtractor for Header {
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         if let Ok(name) = &self.name {
-            findings.asked_for(format!("header {name}"), request.headers.contains_key(name));
+            findings.asked_for(PartName::Header(name.clone()), request.headers.contains_key(name));
         }
     }
 }

@@ -1,6 +1,10 @@
 use http::{header::HOST, request::Parts, uri::Authority};
 
-use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
+use crate::{
+    key::KeyExtractor,
+    mistake::{Diagnostics, PartName},
+    partition::PartitionKey,
+};
 
 /// Extracts the requested host, for services where each tenant has its own domain.
 ///
@@ -80,7 +84,7 @@ impl KeyExtractor for Host {
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         let has_host = request.uri.authority().is_some() || request.headers.contains_key(HOST);
-        findings.asked_for("host".to_owned(), has_host);
+        findings.asked_for(PartName::Other("host"), has_host);
     }
 }
 

@@ -1,6 +1,10 @@
 use http::request::Parts;
 
-use crate::{key::KeyExtractor, mistake::Diagnostics, partition::PartitionKey};
+use crate::{
+    key::KeyExtractor,
+    mistake::{Diagnostics, PartName},
+    partition::PartitionKey,
+};
 
 /// Extracts the axum route of the request, such as `/users/{id}`, including prefixes of outer routers.
 ///
@@ -84,6 +88,6 @@ impl KeyExtractor for MatchedPath {
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
         let has_route = request.extensions.get::<axum::extract::MatchedPath>().is_some();
-        findings.asked_for("route of axum".to_owned(), has_route);
+        findings.asked_for(PartName::Other("route of axum"), has_route);
     }
 }

@@ -201,14 +201,21 @@ impl Limits {
 
     #[cold]
     fn check_first_request(&self, request: &mut Parts) {
-        let passed = request.extensions.get_or_insert_default::<PassedLayers>();
-        self.log.watched(self.scope_name(), passed.note(&self.neighbour));
+        let is_marked = self.log.watched(self.scope_name());
+        if is_marked || request.extensions.get::<PassedLayers>().is_some() {
+            let passed = request.extensions.get_or_insert_default::<PassedLayers>();
+            if passed.note(&self.neighbour) {
+                self.log.layer_twice(self.scope_name());
+            }
+        }
         let mut findings = Diagnostics::default();
         self.screening.diagnose(request, &mut findings);
         if let Some(list) = &self.limiter.0.access_list {
             list.diagnose(request, &mut findings);
         }
-        self.log.found(self.scope_name(), findings);
+        if !findings.found.is_empty() {
+            self.log.found(self.scope_name(), findings);
+        }
     }
 
     /// Makes no decision if the request is admitted and nobody can read the decision before the response.

@@ -131,9 +131,18 @@ impl KeyScope {
 
 #[derive(Default)]
 struct SeenKinds {
-    of_requests: Mutex<Vec<String>>,
+    of_requests: Mutex<Vec<Kinds>>,
     requests: AtomicU32,
     given: AtomicU32,
+}
+
+/// The kinds of the parts of a key.
+struct Kinds(Vec<Vec<u8>>);
+
+impl Kinds {
+    fn are_of(&self, key: &PartitionKey) -> bool {
+        key.kinds_of_parts().eq(self.0.iter().map(Vec::as_slice))
+    }
 }
 
 impl SeenKinds {
@@ -144,11 +153,10 @@ impl SeenKinds {
     const KINDS: usize = 16;
 
     fn note(&self, key: &PartitionKey) {
-        let kinds = key.kinds();
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut seen = self.of_requests.lock();
-        if seen.len() < Self::KINDS && !seen.contains(&kinds) {
-            seen.push(kinds);
+        if seen.len() < Self::KINDS && !seen.iter().any(|kinds| kinds.are_of(key)) {
+            seen.push(Kinds(key.kinds_of_parts().map(<[u8]>::to_vec).collect()));
         }
     }
 
@@ -161,7 +169,8 @@ impl SeenKinds {
             return None;
         }
         self.given.fetch_add(1, Ordering::Relaxed);
-        Some(key.kinds()).filter(|kinds| !seen.contains(kinds))
+        let is_seen = seen.iter().any(|kinds| kinds.are_of(key));
+        (!is_seen).then(|| key.kinds())
     }
 }
 

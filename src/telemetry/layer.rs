@@ -164,15 +164,18 @@ impl LayerTelemetry {
         self.watch.resume_at(now);
     }
 
-    pub(crate) fn watched(&self, scope: &str, was_here: bool) {
-        if was_here {
-            mistake!(
-                once in self.told, LayerTwice,
-                scope = %scope,
-                "a request passed the same limits twice and was charged twice; was the layer added to a router and to \
-                 one of its routes?"
-            );
-        }
+    #[cold]
+    pub(crate) fn layer_twice(&self, scope: &str) {
+        mistake!(
+            once in self.told, LayerTwice,
+            scope = %scope,
+            "a request passed the same limits twice and was charged twice; was the layer added to a router and to \
+             one of its routes?"
+        );
+    }
+
+    /// Returns `true` if the request is marked, so that an inner layer with the same limits finds out.
+    pub(crate) fn watched(&self, scope: &str) -> bool {
         let shown = self.watch.next();
         if shown.has_second_proxy {
             mistake!(
@@ -191,11 +194,12 @@ impl LayerTelemetry {
                  limit?"
             );
         }
+        shown.is_marked
     }
 
     #[cold]
     pub(crate) fn found(&self, scope: &str, findings: Diagnostics) {
-        self.watch.parts(findings.parts);
+        self.watch.parts(findings.parts.into_iter());
         for finding in findings.found {
             match finding {
                 Finding::NoPeerAddress => self.no_peer_address(scope),

@@ -499,6 +499,21 @@ fn the_same_limits_twice_on_a_request_are_told_once() {
     assert_eq!(lines_through(&[&one, &one], alice()), NOTHING, "once");
 }
 
+/// Only some of the later requests are marked, whatever their number is.
+#[test]
+fn the_same_limits_twice_on_later_requests_are_told() {
+    for once in 32..64 {
+        let layer = builder(MemoryStore::new())
+            .key(key::header("x-user-id"))
+            .build()
+            .unwrap();
+        let alice = |count| (0..count).map(|_| Request::builder().header("x-user-id", "alice"));
+        assert_eq!(lines_through(&[&layer], alice(once)), NOTHING);
+        let lines = lines_through(&[&layer, &layer], alice(40));
+        assert_told(&lines, "layer-twice", &["scope=mistakes"]);
+    }
+}
+
 #[test]
 fn different_limits_on_a_request_are_no_mistake() {
     let store = MemoryStore::new();
