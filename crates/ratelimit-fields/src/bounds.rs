@@ -1,7 +1,6 @@
 /// The maximum length of a field in bytes: all lines, plus two bytes between adjacent lines.
 ///
-/// A longer field is malformed and cannot be created. The bound allows what [RFC
-/// 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) requires parsers to support.
+/// Allows what [RFC 9651](https://www.rfc-editor.org/rfc/rfc9651#section-3) requires parsers to support.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, MAX_LENGTH, draft11::RateLimit};
@@ -15,9 +14,7 @@
 /// ```
 pub const MAX_LENGTH: usize = 128 * 1024;
 
-/// The maximum number of items of a field, which is the minimum that RFC 9651 requires of parsers.
-///
-/// A field with more items is malformed and cannot be created.
+/// The maximum number of items of a field, which RFC 9651 requires parsers to support.
 ///
 /// ```
 /// use ratelimit_fields::{MAX_ITEMS, draft11::{LimitItem, RateLimit}};

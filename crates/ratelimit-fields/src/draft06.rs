@@ -23,15 +23,36 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use sfv::{BareItem, ListSerializer, Version};
 
 use super::{
+    closest::ClosestLimit,
+    draft11,
     error::{FieldError, Problem},
     extension::{ExtensionValue, Extensions, Prefix, extension_methods},
+    hint_items::{LimitHint, PolicyHint},
     list::{List, Member},
     names::RATELIMIT_POLICY,
     number::{number_field, number_value},
-    parameters::{Parameters, WINDOW},
+    parameters::{Parameters, QUOTA, WINDOW},
+    prepared::{Policies, PreparedPolicy},
     seconds,
-    syntax::{in_range, integer, integer_item, read, writable},
+    syntax::{in_range, insert, integer, integer_item, read, writable},
+    typed::typed_headers,
+    unit::Unit,
+    wire::{Form, Wire, hints},
 };
+
+pub(super) const WIRE: Wire = Wire {
+    begins: |first| matches!(first[0], b'-' | b'0'..=b'9'),
+    limits: None,
+    policies: Some(hints::<PolicyItem, _>),
+    numbers: Some(read_numbers),
+    prepare,
+    form: Form::Closest {
+        merge_limit: |headers, limit| merge_limit(headers, limit, limit.to_header_values()),
+        merge_policies,
+    },
+};
+
+typed_headers!(RateLimitLimit, RateLimitPolicy, RateLimitRemaining, RateLimitReset);
 
 number_field! {
     /// The `RateLimit-Limit` field: the quota of the limit closest to exhaustion.
@@ -208,4 +229,93 @@ impl Member for PolicyItem {
             None => Ok(()),
         }
     }
+}
+
+impl From<PolicyItem> for PolicyHint {
+    fn from(item: PolicyItem) -> Self {
+        Self {
+            name: None,
+            quota: item.quota(),
+            unit: Unit::default(),
+            window: Some(item.window()),
+            partition_key: None,
+        }
+    }
+}
+
+/// Each of the three fields is valid without the others.
+fn read_numbers(headers: &HeaderMap, ignored: &mut Vec<FieldError>) -> LimitHint {
+    let quota = RateLimitLimit::read(headers).map_err(|error| ignored.push(error));
+    let remaining = RateLimitRemaining::read(headers).map_err(|error| ignored.push(error));
+    let reset = RateLimitReset::read(headers).map_err(|error| ignored.push(error));
+    LimitHint {
+        quota: quota.ok().flatten().map(RateLimitLimit::get),
+        remaining: remaining.ok().flatten().map(RateLimitRemaining::get),
+        reset: reset.ok().flatten().map(RateLimitReset::wait),
+        ..LimitHint::default()
+    }
+}
+
+/// Reports `own`, serialized in `values`, if it is closer to exhaustion than the limit of the inner service.
+pub(super) fn merge_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
+    let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
+    let read = || {
+        RateLimitLimit::read(headers).ok()??;
+        let remaining = RateLimitRemaining::read(headers).ok()??;
+        let reset = RateLimitReset::read(headers).ok()??;
+        Some((remaining.get(), reset.get()))
+    };
+    // Malformed fields, and a limit with unknown remaining units, are not changed.
+    let is_present = names.iter().any(|name| headers.contains_key(name));
+    let Some(merged) = own.merged(is_present.then(read)) else {
+        return;
+    };
+    if merged.reset != own.reset {
+        values = merged.to_header_values();
+    }
+    for (name, value) in names.into_iter().zip(values) {
+        insert(headers, name, value);
+    }
+}
+
+pub(super) fn merge_policies(headers: &mut HeaderMap, policies: HeaderValue) {
+    // Policies with equal quotas are the same policy, so no quota is lowered.
+    RateLimitPolicy::merge(headers, policies, (QUOTA, WINDOW), |inner, own| {
+        inner.quota() == own.quota()
+    });
+}
+
+pub(super) fn prepare(policies: &[PreparedPolicy]) -> Result<Policies, FieldError> {
+    let mut items: Vec<PolicyItem> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for policy in policies {
+        let (policy, counts_requests) = (&policy.item, policy.counts_requests());
+        let Some(window) = policy.window().filter(|_| counts_requests) else {
+            continue;
+        };
+        let same = items.iter().position(|item| item.quota() == policy.quota());
+        match same {
+            // A second closed policy adds no information.
+            Some(_) if policy.quota() == 0 => continue,
+            Some(same) => {
+                let problem = Problem::DuplicateOf(policy.quota(), names[same].into());
+                return Err(problem.of(PolicyItem::FIELD).of_policy(policy.name()));
+            }
+            None => {}
+        }
+        items.push(policy_item(policy, window).map_err(|error| error.of_policy(policy.name()))?);
+        names.push(policy.name());
+    }
+    if items.is_empty() {
+        return Ok(Policies::None);
+    }
+    RateLimitPolicy::new(items).map(|field| Policies::Same(field.to_header_value()))
+}
+
+fn policy_item(policy: &draft11::PolicyItem, window: Duration) -> Result<PolicyItem, FieldError> {
+    let mut item = PolicyItem::new(policy.quota(), window)?;
+    for (name, value) in policy.extensions() {
+        item = item.with_unprefixed_extension(name, value.clone())?;
+    }
+    Ok(item)
 }

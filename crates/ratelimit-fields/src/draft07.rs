@@ -1,8 +1,8 @@
 //! The dialect of draft-ietf-httpapi-ratelimit-headers-07, in the syntax of RFC 8941.
 //!
 //! `RateLimit` is a dictionary for the limit closest to exhaustion, and `RateLimit-Policy` is the same as in
-//! [draft-06](super::draft06). The dialect has no names, units or partition keys. Use it for servers that send it, such
-//! as express-rate-limit (`standardHeaders: 'draft-7'`) and hono-rate-limiter, and for their clients.
+//! [draft-06](super::draft06). Servers with express-rate-limit (`standardHeaders: 'draft-7'`) and hono-rate-limiter send
+//! this dialect.
 //!
 //! ```
 //! use std::time::Duration;
@@ -27,20 +27,40 @@ use sfv::KeyRef;
 
 pub use super::draft06::{PolicyItem, RateLimitPolicy};
 use super::{
+    bounds::MAX_INTEGER,
+    closest::ClosestLimit,
+    draft06,
     error::{FieldError, Problem},
+    hint_items::LimitHint,
     names::RATELIMIT,
     seconds,
-    syntax::{integers, read, writable},
+    syntax::{insert, integers, read, writable},
+    typed::typed_headers,
+    wire::{Form, Wire},
 };
 
 const LIMIT: &KeyRef = KeyRef::constant("limit");
 const REMAINING: &KeyRef = KeyRef::constant("remaining");
 const RESET: &KeyRef = KeyRef::constant("reset");
 
+pub(super) const WIRE: Wire = Wire {
+    begins: begins_with_a_key,
+    limits: Some(|lines| RateLimit::parse(lines).map(|field| vec![field.into()])),
+    policies: None,
+    numbers: None,
+    prepare: draft06::prepare,
+    form: Form::Closest {
+        merge_limit,
+        merge_policies: draft06::merge_policies,
+    },
+};
+
+typed_headers!(RateLimit);
+
 /// The `RateLimit` field as a dictionary, for the limit closest to exhaustion.
 ///
-/// Remaining units are not guaranteed: a request may still be rejected. `limit` and `reset` are required, and servers
-/// without counters omit `remaining`. Other keys and all parameters are dropped.
+/// `limit` and `reset` are required; servers without counters omit `remaining`. Other keys and all parameters are
+/// dropped.
 ///
 /// ```
 /// use std::time::Duration;
@@ -78,9 +98,7 @@ impl RateLimit {
 
     const FIELD: &'static str = "RateLimit";
 
-    /// Creates the field from a quota and the time until it resets, from the creation of the response.
-    ///
-    /// `reset` is rounded up to whole seconds of at most 15 digits.
+    /// Creates the field from a quota and the time until it resets, rounded up to whole seconds of at most 15 digits.
     ///
     /// # Errors
     ///
@@ -103,11 +121,11 @@ impl RateLimit {
         Ok(self)
     }
 
-    /// Parses the lines of a field, in the order received.
+    /// Parses the lines of a field.
     ///
     /// # Errors
     ///
-    /// Returns an error if any part of the field is malformed. Ignore the entire field in this case.
+    /// Returns an error if any part of the field is malformed.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         let [limit, remaining, reset] = integers(Self::FIELD, [LIMIT, REMAINING, RESET], lines)?;
         let required = |key: &'static KeyRef, number: Option<u64>| {
@@ -120,9 +138,7 @@ impl RateLimit {
         })
     }
 
-    /// Parses the field of a response, or returns `None` if it is absent.
-    ///
-    /// Pass only header sections: the fields must not appear in trailers.
+    /// Parses the field of a response, if present.
     ///
     /// # Errors
     ///
@@ -131,17 +147,17 @@ impl RateLimit {
         read(headers, Self::NAME, Self::parse)
     }
 
-    /// Returns the quota, with at most 15 digits.
+    /// Returns the quota.
     pub fn limit(self) -> u64 {
         self.limit
     }
 
-    /// Returns the remaining units, if the server sends them, with at most 15 digits.
+    /// Returns the remaining units.
     pub fn remaining(self) -> Option<u64> {
         self.remaining
     }
 
-    /// Returns the time until the quota resets, in whole seconds from the creation of the response.
+    /// Returns the time until the quota resets, from the creation of the response.
     pub fn reset(self) -> Duration {
         Duration::from_secs(self.reset)
     }
@@ -159,5 +175,38 @@ impl fmt::Display for RateLimit {
             write!(f, ", remaining={remaining}")?;
         }
         write!(f, ", reset={}", self.reset)
+    }
+}
+
+impl From<RateLimit> for LimitHint {
+    fn from(field: RateLimit) -> Self {
+        Self {
+            quota: Some(field.limit()),
+            remaining: field.remaining(),
+            reset: Some(field.reset()),
+            ..Self::default()
+        }
+    }
+}
+
+/// Only a key can be followed by an equals sign, not the name of an item.
+fn begins_with_a_key(line: &[u8]) -> bool {
+    let is_of_a_key = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-.*".contains(byte);
+    let length = line.iter().take_while(|byte| is_of_a_key(byte)).count();
+    length > 0 && line.get(length) == Some(&b'=')
+}
+
+fn merge_limit(headers: &mut HeaderMap, own: ClosestLimit) {
+    // A list of another dialect is not changed.
+    let inner = match RateLimit::read(headers) {
+        Ok(inner) => inner.map(|inner| inner.remaining.map(|remaining| (remaining, inner.reset))),
+        Err(_) => Some(None),
+    };
+    let field = own.merged(inner).and_then(|limit| {
+        let field = RateLimit::new(limit.quota.min(MAX_INTEGER), Duration::from_secs(limit.reset)).ok()?;
+        field.with_remaining(limit.remaining.min(MAX_INTEGER)).ok()
+    });
+    if let Some(field) = field {
+        insert(headers, RateLimit::NAME, field.to_header_value());
     }
 }

@@ -22,8 +22,11 @@ use super::{
         write_parameter,
     },
     syntax::{integer, writable},
+    typed::typed_headers,
     unit::Unit,
 };
+
+typed_headers!(RateLimit, RateLimitPolicy);
 
 /// The marker type of this dialect: see [`LimitItem`] and [`PolicyItem`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,7 @@ use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 /// The error of a field that cannot be parsed, or of a value that cannot be serialized.
 ///
 /// After a parse error, ignore the entire field. The message names the field, the item (counted from 1) and the
-/// parameter. Received text is never included, so the message is safe to log. Match on [`kind`](Self::kind) instead of
-/// the message.
+/// parameter, and never contains received text, so it is safe to log.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, draft11::RateLimit};
@@ -48,17 +47,17 @@ pub struct FieldError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum FieldErrorKind {
-    /// Two policies have the same quota, in a dialect that distinguishes policies only by quota.
+    /// Two policies have the same quota, in a dialect without names.
     Duplicate,
     /// The field is empty.
     Empty,
-    /// The name or the value of an extension parameter is not allowed in this dialect.
+    /// The name or the value of an extension parameter is not allowed.
     Extension,
-    /// A member of the list is not an item of the dialect, but an inner list or a bare item of the wrong type.
+    /// A member of the list is an inner list or a bare item of the wrong type.
     Item,
     /// A required parameter is missing.
     Missing,
-    /// The name of a policy has characters that this dialect cannot represent.
+    /// The dialect cannot represent the name of a policy.
     Name,
     /// A number or a date is outside its range.
     Range,
@@ -120,8 +119,7 @@ impl FieldError {
 
     /// Creates an error of kind [`Syntax`](FieldErrorKind::Syntax) for a field that this crate does not parse.
     ///
-    /// Use this to report errors in proprietary fields together with the errors of [`Hints`](super::Hints). `reason`
-    /// must not contain received text, because errors are logged verbatim.
+    /// `reason` must not contain received text, because errors are logged verbatim.
     ///
     /// ```
     /// use ratelimit_fields::{FieldError, FieldErrorKind};
@@ -150,9 +148,7 @@ impl FieldError {
         }
     }
 
-    /// Returns the name of the field in the spelling of its specification, such as `RateLimit-Policy`.
-    ///
-    /// For a value that does not belong to a field yet, returns `extension parameter`.
+    /// Returns the name of the field, such as `RateLimit-Policy`, or `extension parameter` for a value without a field.
     pub fn field(&self) -> &'static str {
         self.field
     }

@@ -23,17 +23,36 @@ use sfv::{BareItem, KeyRef, ListSerializer, String as Text, Token, TokenRef, Ver
 use super::{
     error::{FieldError, Problem},
     list::{List, Member},
+    merge::merge_lists,
     named::{self, Named},
     parameters::{
         AVAILABLE_QUOTA, EFFECTIVE_WINDOW, PARTITION_KEY, Parameters, QUOTA, QUOTA_UNIT, Serializer, WINDOW,
         write_parameter,
     },
+    prepared::named_policies,
     syntax::{integer, writable},
+    typed::typed_headers,
     unit::Unit,
+    wire::{Form, ListForm, Wire, hints},
 };
 
 /// The earlier name of `q`.
 const LIMIT: &KeyRef = KeyRef::constant("l");
+
+pub(super) const WIRE: Wire = Wire {
+    begins: |first| matches!(first[0], b'*' | b'A'..=b'Z' | b'a'..=b'z'),
+    limits: Some(hints::<LimitItem, _>),
+    policies: Some(hints::<PolicyItem, _>),
+    numbers: None,
+    prepare: named_policies::<EditorsCopy>,
+    form: Form::List(ListForm {
+        item: |name| Ok(RateLimit::new([LimitItem::new(name)?.with_remaining(0)?])?.to_string()),
+        merge: merge_lists::<EditorsCopy>,
+        resets_with_retry_after: true,
+    }),
+};
+
+typed_headers!(RateLimit, RateLimitPolicy);
 
 /// The marker type of this dialect: see [`LimitItem`] and [`PolicyItem`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -23,9 +23,27 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use http::{HeaderName, HeaderValue};
+use http::{Extensions, HeaderName, HeaderValue, Response};
 
-use super::{number::number_value, seconds::whole_seconds};
+use super::{closest::ClosestLimit, number::number_value, seconds::whole_seconds, syntax::insert};
+
+/// The meaning of `X-RateLimit-Reset`: see [`Prepared::legacy`](super::Prepared::legacy).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LegacyReset {
+    /// Seconds from the creation of the response.
+    DeltaSeconds,
+    /// Unix time in seconds, by the clock used for the limits.
+    UnixTime,
+}
+
+/// Marks a response whose `X-RateLimit-Reset` is in seconds, so that an outer layer knows its meaning and can merge.
+#[derive(Clone)]
+struct ResetsInSeconds;
+
+/// Marks a response whose `X-RateLimit-Reset` is a Unix time. Zero-sized extensions do not allocate.
+#[derive(Clone)]
+struct ResetsAtUnixTime;
 
 number_value! {
     /// The `X-RateLimit-Limit` field: the quota of the limit closest to exhaustion.
@@ -89,4 +107,49 @@ impl XRateLimitReset {
     pub fn at(moment: SystemTime) -> Self {
         Self(whole_seconds(moment.duration_since(UNIX_EPOCH).unwrap_or_default()))
     }
+}
+
+/// Writes the fields, unless the limit of an inner service is closer to exhaustion or has an unknown meaning.
+pub(super) fn merge_limit<B>(
+    response: &mut Response<B>,
+    mut own: ClosestLimit,
+    reset: LegacyReset,
+    now: Option<SystemTime>,
+) {
+    let names = [XRateLimitLimit::NAME, XRateLimitRemaining::NAME, XRateLimitReset::NAME];
+    if reset == LegacyReset::UnixTime {
+        let moment = since_1970(now).saturating_add(Duration::from_secs(own.reset));
+        own.reset = whole_seconds(moment);
+    }
+    let read = || {
+        let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();
+        let inner = number(&names[1]).zip(number(&names[2]));
+        inner.filter(|_| reset.is_marked(response.extensions()))
+    };
+    let is_present = names.iter().any(|name| response.headers().contains_key(name));
+    let Some(merged) = own.merged(is_present.then(read)) else {
+        return;
+    };
+    match reset {
+        LegacyReset::DeltaSeconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
+        LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
+    }
+    for (name, value) in names.into_iter().zip(merged.to_header_values()) {
+        insert(response.headers_mut(), name, value);
+    }
+}
+
+impl LegacyReset {
+    fn is_marked(self, extensions: &Extensions) -> bool {
+        match self {
+            Self::DeltaSeconds => extensions.get::<ResetsInSeconds>().is_some(),
+            Self::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "callers with a clock pass its time")]
+fn since_1970(now: Option<SystemTime>) -> Duration {
+    let now = now.unwrap_or_else(SystemTime::now);
+    now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }

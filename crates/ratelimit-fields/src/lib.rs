@@ -1,8 +1,7 @@
 //! Parses, serializes and merges the rate-limit header fields of HTTP responses.
 //!
-//! The fields are `RateLimit`, `RateLimit-Policy` and `Retry-After`. The layer of `tower-quota` sends them
-//! automatically. Use this crate directly in a client, in a gateway that merges an upstream service's fields into its
-//! own, in a test, or in another limiter. Its functions take and return [`http`] types.
+//! Use this crate in a client, in a gateway that merges the fields of an upstream service into its own, in a test, or in
+//! a limiter; the layer of `tower-quota` sends the fields automatically.
 //! ```
 //! use std::time::Duration;
 //! use http::HeaderMap;
@@ -22,17 +21,16 @@
 //!
 //! | task | API |
 //! |---|---|
-//! | parse the response of any server | [`Hints::read`]: detects the dialect and parses all fields |
+//! | parse the response of any server | [`Hints::read`] |
 //! | parse or serialize the fields of one dialect | [`draft11`], [`in_between`], [`draft07`], [`draft06`], [`RetryAfter`] |
-//! | parse the body of a rejection | [`problem_types`]: the registered types |
-//! | support clients that only know `X-RateLimit-*` | [`legacy`]: serializes them; `tower-ratelimit-client` parses them |
-//! | add limits to a response that already has fields | [`merge_into`]: never makes the response look more permissive |
-//! | report a server's limits in every response | [`Prepared`]: serializes the policies once |
+//! | parse the body of a rejection | [`problem_types`] |
+//! | support clients that only know `X-RateLimit-*` | [`legacy`] |
+//! | add limits to a response that already has fields | [`merge_into`] |
+//! | report a server's limits in every response | [`Prepared`] |
 //!
 //! # As typed headers
 //!
-//! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`: an axum
-//! handler can return them in a `TypedHeader`, and `HeaderMapExt::typed_get` parses them.
+//! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`.
 //! ```
 //! # #[cfg(feature = "headers")] {
 //! use headers::HeaderMapExt;
@@ -50,31 +48,31 @@
 //! # What is malformed
 //!
 //! A field is malformed if any part of it is, or if it exceeds [`MAX_LENGTH`] bytes, [`MAX_ITEMS`] items or [15
-//! digits](MAX_INTEGER) in a number. Parsing it returns a [`FieldError`] with the reason. Ignore the entire field, as
-//! if all its lines were absent; the other fields of the response remain valid. Unknown parameters are comments and are
-//! never malformed. No input causes a panic.
+//! digits](MAX_INTEGER) in a number. Parsing it returns a [`FieldError`]. Ignore the entire field, with all its lines;
+//! the other fields of the response remain valid. Unknown parameters are comments. No input causes a panic.
 //!
 //! # Limitations
 //!
-//! A server can send any number, so clients must bound all values. Pass only header sections to the functions, because
-//! these fields must not appear in trailers. The functions check that values can be serialized, not that they are
-//! meaningful.
+//! A server can send any number, so clients must bound all values. Do not pass trailers to the functions, because these
+//! fields must not appear in them. Values are checked only for whether they can be serialized.
 //!
 //! # Privacy
 //!
-//! The fields reveal the capacity of a service to every client. If an intermediary retries requests, a client that
-//! counts its requests can detect the intermediary by the additional quota used. The timing of a client that obeys the
-//! fields can identify the client under another name or address; add jitter if that matters.
+//! The fields reveal the capacity of a service to every client, and the retries of an intermediary to a client that
+//! counts its requests. The timing of a client that obeys the fields can identify it under another address; add jitter
+//! if that matters.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod bounds;
 mod closest;
+mod dialect;
 pub mod draft06;
 pub mod draft07;
 pub mod draft11;
 mod error;
 mod extension;
+mod hint_items;
 mod hints;
 pub mod in_between;
 pub mod legacy;
@@ -90,30 +88,31 @@ mod retry_after;
 mod seconds;
 mod syntax;
 mod text;
-#[cfg(feature = "headers")]
 mod typed;
 mod unit;
 mod upstream;
+mod wire;
 
 use http::HeaderName;
 
 use self::names::{RATELIMIT, RATELIMIT_POLICY};
 pub use self::{
     bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH},
+    dialect::Dialect,
     error::{FieldError, FieldErrorKind},
     extension::ExtensionValue,
-    hints::{Dialect, Hints, LimitHint, PolicyHint},
+    hint_items::{LimitHint, PolicyHint},
+    hints::Hints,
+    legacy::LegacyReset,
     list::List,
     merge::{LayerFields, merge_into},
     named::{LimitItem, PolicyItem},
-    prepared::{LegacyReset, LimitNumbers, Prepared, PreparedPolicy, Report},
+    prepared::{LimitNumbers, Prepared, PreparedPolicy, Report},
     retry_after::RetryAfter,
     unit::{OtherUnit, Unit},
 };
 
-/// The names of all fields that this crate serializes, for `Access-Control-Expose-Headers`.
-///
-/// Scripts of other origins can read only the fields that the server exposes.
+/// The names of all serialized fields, for `Access-Control-Expose-Headers`.
 ///
 /// ```
 /// use ratelimit_fields::EXPOSED;
@@ -123,7 +122,7 @@ pub use self::{
 /// # assert_eq!(EXPOSED[0], "ratelimit");
 /// ```
 ///
-/// Place the CORS layer *outside* the limit, so that rejections also have the CORS fields.
+/// Place the CORS layer *outside* the limit, so that rejections have the CORS fields, too.
 pub const EXPOSED: [HeaderName; 9] = [
     RATELIMIT,
     RATELIMIT_POLICY,

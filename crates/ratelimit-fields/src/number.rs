@@ -1,5 +1,3 @@
-//! Macros for fields that consist of one number.
-
 macro_rules! number_value {
     ($(#[$attribute:meta])* $field:ident named $name:literal) => {
         $(#[$attribute])*
@@ -46,15 +44,12 @@ macro_rules! number_field {
             ///
             /// # Errors
             ///
-            /// Returns an error if there is more than one line, or if the line is malformed. Ignore the field in this
-            /// case.
+            /// Returns an error if there is more than one line, or if the line is malformed.
             pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
                 integer_item($spelled, lines).map(Self)
             }
 
-            /// Parses the field of a response, or returns `None` if it is absent.
-            ///
-            /// Pass only header sections: the fields must not appear in trailers.
+            /// Parses the field of a response, if present.
             ///
             /// # Errors
             ///
@@ -63,7 +58,7 @@ macro_rules! number_field {
                 read(headers, Self::NAME, Self::parse)
             }
 
-            /// Returns the number, which has at most 15 digits.
+            /// Returns the number.
             pub fn get(self) -> u64 {
                 self.0
             }

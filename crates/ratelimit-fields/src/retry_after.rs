@@ -12,7 +12,10 @@ use super::{
     seconds::{self, whole_seconds},
     syntax::read,
     text::Text,
+    typed::typed_headers,
 };
+
+typed_headers!(RetryAfter);
 
 const FIELD: &str = "Retry-After";
 

@@ -1,36 +1,25 @@
-use headers::{Error, Header};
-use http::{HeaderName, HeaderValue};
-
-use super::{RetryAfter, draft06, draft07, draft11, in_between};
-
+/// Implements `headers::Header`.
 macro_rules! typed_headers {
-    ($($field:ty,)*) => {
-        $(impl Header for $field {
-            fn name() -> &'static HeaderName {
-                static NAME: HeaderName = <$field>::NAME;
+    ($($field:ty),*) => {
+        $(#[cfg(feature = "headers")]
+        impl headers::Header for $field {
+            fn name() -> &'static http::HeaderName {
+                static NAME: http::HeaderName = <$field>::NAME;
                 &NAME
             }
 
-            fn decode<'i, I: Iterator<Item = &'i HeaderValue>>(values: &mut I) -> Result<Self, Error> {
-                Self::parse(values).map_err(|_| Error::invalid())
+            fn decode<'i, I>(values: &mut I) -> Result<Self, headers::Error>
+            where
+                I: Iterator<Item = &'i http::HeaderValue>,
+            {
+                Self::parse(values).map_err(|_| headers::Error::invalid())
             }
 
-            fn encode<E: Extend<HeaderValue>>(&self, values: &mut E) {
+            fn encode<E: Extend<http::HeaderValue>>(&self, values: &mut E) {
                 values.extend([self.to_header_value()]);
             }
         })*
     };
 }
 
-typed_headers! {
-    RetryAfter,
-    draft06::RateLimitLimit,
-    draft06::RateLimitPolicy,
-    draft06::RateLimitRemaining,
-    draft06::RateLimitReset,
-    draft07::RateLimit,
-    draft11::RateLimit,
-    draft11::RateLimitPolicy,
-    in_between::RateLimit,
-    in_between::RateLimitPolicy,
-}
+pub(super) use typed_headers;

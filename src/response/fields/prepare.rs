@@ -2,13 +2,13 @@ use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
     decision::whole_seconds,
     error::{ConfigError, ConfigErrorKind},
-    fields::{Dialect, FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
+    fields::{FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
     policy::{QuotaPolicy, QuotaUnit},
 };
 
 impl ResponseFields {
     pub(crate) fn can_show_partition_keys(&self) -> bool {
-        matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy))
+        matches!(self.form, Form::Dialect(dialect) if dialect.has_names())
     }
 
     /// If so, the fields of an admitted request depend only on the remaining units and effective windows.

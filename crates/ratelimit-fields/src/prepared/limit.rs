@@ -1,7 +1,7 @@
 use sfv::ItemSerializer;
 
 use super::{
-    super::{Dialect, FieldError, draft11, in_between, text::Text},
+    super::{FieldError, text::Text, wire::ListForm},
     policy::PreparedPolicy,
     report::KeyOf,
 };
@@ -22,11 +22,15 @@ pub(super) struct PreparedLimit {
 }
 
 impl PreparedLimit {
-    /// Also returns the error if `dialect` cannot represent the name.
-    pub(super) fn new(dialect: Option<Dialect>, policy: &PreparedPolicy) -> (Self, Result<(), FieldError>) {
+    /// Also returns the error if the dialect cannot represent the name.
+    pub(super) fn new(list: Option<&ListForm>, policy: &PreparedPolicy) -> (Self, Result<(), FieldError>) {
         let name = policy.item.name();
-        let start = dialect.map_or(Ok(None), |dialect| start(dialect, name));
-        let (start, result) = match start {
+        let start = list.map(|list| -> Result<Box<str>, FieldError> {
+            let mut item = (list.item)(name)?;
+            item.pop();
+            Ok(format!("{SEPARATOR}{item}").into())
+        });
+        let (start, result) = match start.transpose() {
             Ok(start) => (start, Ok(())),
             Err(error) => (None, Err(error.of_policy(name))),
         };
@@ -67,17 +71,3 @@ impl PreparedLimit {
 }
 
 const SEPARATOR: &str = ", ";
-
-/// As serialized by the type of the dialect.
-fn start(dialect: Dialect, name: &str) -> Result<Option<Box<str>>, FieldError> {
-    let mut item = match dialect {
-        Dialect::EditorsCopy => {
-            let item = in_between::LimitItem::new(name)?.with_remaining(0)?;
-            in_between::RateLimit::new([item])?.to_string()
-        }
-        Dialect::Draft11 => draft11::RateLimit::new([draft11::LimitItem::new(name, 0)?])?.to_string(),
-        Dialect::Draft06 | Dialect::Draft07 => return Ok(None),
-    };
-    item.pop();
-    Ok(Some(format!("{SEPARATOR}{item}").into()))
-}

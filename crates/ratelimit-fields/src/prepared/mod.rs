@@ -1,26 +1,25 @@
 mod limit;
+mod policies;
 mod policy;
 mod report;
 mod write;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::HeaderValue;
 
-use self::{limit::PreparedLimit, report::KeyOf};
+use self::limit::PreparedLimit;
+pub(super) use self::policies::{Policies, named_policies};
 pub use self::{
     policy::PreparedPolicy,
     report::{LimitNumbers, Report},
 };
 use super::{
-    draft06,
-    draft11::{self, Draft11},
-    error::{FieldError, Problem},
-    hints::Dialect,
-    in_between::EditorsCopy,
-    list::{List, Member},
-    named::{Named, PolicyItem},
+    dialect::Dialect,
+    error::FieldError,
+    legacy::LegacyReset,
+    wire::{self, ListForm},
 };
 
 /// A writer of the rate-limit fields of a server, which serializes the policies once.
@@ -68,27 +67,17 @@ enum Form {
     Legacy(LegacyReset),
 }
 
-/// The meaning of `X-RateLimit-Reset`: see [`Prepared::legacy`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LegacyReset {
-    /// Seconds from the creation of the response.
-    DeltaSeconds,
-    /// Unix time in seconds, by the clock used for the limits.
-    UnixTime,
+impl Form {
+    fn list(self) -> Option<&'static ListForm> {
+        match self {
+            Self::Dialect(dialect) => match &dialect.wire().form {
+                wire::Form::List(list) => Some(list),
+                wire::Form::Closest { .. } => None,
+            },
+            Self::Legacy(_) => None,
+        }
+    }
 }
-
-/// The value of `RateLimit-Policy`.
-#[derive(Clone, Default)]
-enum Policies {
-    #[default]
-    None,
-    Same(HeaderValue),
-    /// With the caller's partition key.
-    ByKey(Arc<ValueOf>),
-}
-
-type ValueOf = dyn Fn(&KeyOf<'_>) -> HeaderValue + Send + Sync;
 
 impl Prepared {
     /// Serializes the policies in a dialect, in the given order.
@@ -107,11 +96,7 @@ impl Prepared {
         let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
         let (prepared, is_named) = Self::of(Form::Dialect(dialect), &policies);
         is_named?;
-        let policies = match dialect {
-            Dialect::Draft06 | Dialect::Draft07 => draft06_policies(&policies)?,
-            Dialect::Draft11 => named_policies::<Draft11>(&policies)?,
-            Dialect::EditorsCopy => named_policies::<EditorsCopy>(&policies)?,
-        };
+        let policies = (dialect.wire().prepare)(&policies)?;
         Ok(Self { policies, ..prepared })
     }
 
@@ -163,13 +148,10 @@ impl Prepared {
 
     /// Also returns the error of the first name that the dialect cannot represent.
     fn of(form: Form, policies: &[PreparedPolicy]) -> (Self, Result<(), FieldError>) {
-        let dialect = match form {
-            Form::Dialect(dialect) => Some(dialect),
-            Form::Legacy(_) => None,
-        };
+        let list = form.list();
         let mut is_named = Ok(());
         let limits = policies.iter().map(|policy| {
-            let (limit, result) = PreparedLimit::new(dialect, policy);
+            let (limit, result) = PreparedLimit::new(list, policy);
             is_named = is_named.clone().and(result);
             limit
         });
@@ -235,16 +217,6 @@ impl Prepared {
     }
 }
 
-impl Policies {
-    fn value(&self, key: &KeyOf<'_>) -> Option<HeaderValue> {
-        match self {
-            Self::None => None,
-            Self::Same(value) => Some(value.clone()),
-            Self::ByKey(value) => Some(value(key)),
-        }
-    }
-}
-
 /// Prevents false sharing: counters in the same cache line would contend like a single counter.
 #[repr(align(128))]
 struct CachePadded(Vec<u8>);
@@ -258,95 +230,4 @@ impl AsRef<[u8]> for CachePadded {
 fn with_own_count(value: &HeaderValue) -> HeaderValue {
     let bytes = Bytes::from_owner(CachePadded(value.as_bytes().to_vec()));
     HeaderValue::from_maybe_shared(bytes).expect("it was parsed from a valid header value")
-}
-
-impl fmt::Debug for Policies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("None"),
-            Self::Same(value) => value.fmt(f),
-            Self::ByKey(_) => f.write_str("ByKey(..)"),
-        }
-    }
-}
-
-fn named_policies<D: Named>(policies: &[PreparedPolicy]) -> Result<Policies, FieldError> {
-    let mut items = Vec::new();
-    for policy in policies.iter().filter(|policy| !policy.has_custom_unit) {
-        let item = named_item::<D>(&policy.item).map_err(|error| error.of_policy(policy.item.name()))?;
-        items.push((item, policy.shows_partition_key));
-    }
-    if items.is_empty() {
-        return Ok(Policies::None);
-    }
-    let shows_keys = items.iter().any(|(_, shows_key)| *shows_key);
-    let field = move |key: &KeyOf<'_>| {
-        let items = items.iter().cloned().map(|(item, shows_key)| {
-            let key = shows_key.then(|| key(item.name())).flatten();
-            match key {
-                Some(key) => item.with_partition_key(key),
-                None => item,
-            }
-        });
-        List::new(items).map(|field| field.to_header_value())
-    };
-    if shows_keys {
-        // Fails if keys of the expected length do not fit. If longer keys do not fit later, only the keys are omitted.
-        field(&|_| Some(vec![0; MAX_KEY_LENGTH]))?;
-        let plain = field(&|_| None)?;
-        return Ok(Policies::ByKey(Arc::new(move |key| {
-            field(key).unwrap_or_else(|_| plain.clone())
-        })));
-    }
-    field(&|_| None).map(Policies::Same)
-}
-
-/// The length of partition keys assumed when `Prepared::new` checks the length of the field.
-const MAX_KEY_LENGTH: usize = 12;
-
-fn named_item<D: Named>(policy: &draft11::PolicyItem) -> Result<PolicyItem<D>, FieldError> {
-    let mut item = PolicyItem::new(policy.name(), policy.quota())?.with_unit(policy.unit().clone());
-    if let Some(window) = policy.window() {
-        item = item.with_window(window)?;
-    }
-    for (name, value) in policy.extensions() {
-        item = item.with_unprefixed_extension(name, value.clone())?;
-    }
-    Ok(item)
-}
-
-fn draft06_policies(policies: &[PreparedPolicy]) -> Result<Policies, FieldError> {
-    let mut items: Vec<draft06::PolicyItem> = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
-    for policy in policies {
-        let (policy, counts_requests) = (&policy.item, policy.counts_requests());
-        let Some(window) = policy.window().filter(|_| counts_requests) else {
-            continue;
-        };
-        let same = items.iter().position(|item| item.quota() == policy.quota());
-        match same {
-            // A second closed policy adds no information.
-            Some(_) if policy.quota() == 0 => continue,
-            Some(same) => {
-                let problem = Problem::DuplicateOf(policy.quota(), names[same].into());
-                return Err(problem.of(draft06::PolicyItem::FIELD).of_policy(policy.name()));
-            }
-            None => {}
-        }
-        items.push(draft06_item(policy, window).map_err(|error| error.of_policy(policy.name()))?);
-        names.push(policy.name());
-    }
-    if items.is_empty() {
-        return Ok(Policies::None);
-    }
-    let field = draft06::RateLimitPolicy::new(items)?;
-    Ok(Policies::Same(field.to_header_value()))
-}
-
-fn draft06_item(policy: &draft11::PolicyItem, window: Duration) -> Result<draft06::PolicyItem, FieldError> {
-    let mut item = draft06::PolicyItem::new(policy.quota(), window)?;
-    for (name, value) in policy.extensions() {
-        item = item.with_unprefixed_extension(name, value.clone())?;
-    }
-    Ok(item)
 }

@@ -17,7 +17,7 @@ use super::super::{Unit, draft11, seconds::whole_seconds};
 /// ```
 #[derive(Clone, Debug)]
 pub struct PreparedPolicy {
-    pub(super) item: draft11::PolicyItem,
+    pub(crate) item: draft11::PolicyItem,
     pub(super) limit: u64,
     pub(super) reset: u64,
     pub(super) has_custom_unit: bool,
@@ -60,7 +60,7 @@ impl PreparedPolicy {
     }
 
     /// Clients of a dialect without units interpret all numbers as requests.
-    pub(super) fn counts_requests(&self) -> bool {
+    pub(crate) fn counts_requests(&self) -> bool {
         !self.has_custom_unit && *self.item.unit() == Unit::Requests
     }
 }

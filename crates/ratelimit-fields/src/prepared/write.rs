@@ -1,31 +1,18 @@
-use std::time::{Duration, UNIX_EPOCH};
-
 use http::{HeaderMap, HeaderValue, Response, header::RETRY_AFTER};
 
 use super::{
     super::{
-        Dialect, MAX_ITEMS, MAX_LENGTH,
-        closest::{ClosestLimit, merge_draft06_limit, merge_draft07_limit},
-        draft11::Draft11,
-        in_between::EditorsCopy,
-        legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
-        merge::{OwnLists, merge_draft06_policies, merge_lists},
+        bounds::{MAX_ITEMS, MAX_LENGTH},
+        closest::ClosestLimit,
+        draft06, legacy,
         names::{RATELIMIT, RATELIMIT_POLICY},
-        seconds::whole_seconds,
         syntax::insert,
         text::Text,
+        wire::{self, OwnLists},
     },
-    Form, LegacyReset, Prepared,
+    Form, Prepared,
     report::{KeyOf, LimitNumbers, Report},
 };
-
-/// Marks a response whose `X-RateLimit-Reset` is in seconds, so that an outer layer knows its meaning and can merge.
-#[derive(Clone)]
-struct ResetsInSeconds;
-
-/// Marks a response whose `X-RateLimit-Reset` is a Unix time. Zero-sized extensions do not allocate.
-#[derive(Clone)]
-struct ResetsAtUnixTime;
 
 impl Prepared {
     /// Adds the fields to a response, merged with those of an inner service.
@@ -33,18 +20,27 @@ impl Prepared {
     /// The rules are those of [`merge_into`](crate::merge_into). `Retry-After` is not changed. A list of more than
     /// [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is omitted as a whole, because clients would ignore it.
     pub fn write<B>(&self, response: &mut Response<B>, report: &Report<'_>) {
-        match self.form {
-            Form::Legacy(reset) => self.write_legacy(reset, response, report),
-            Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy) => self.write_lists(response.headers_mut(), report),
-            Form::Dialect(dialect) => {
-                let headers = response.headers_mut();
-                match self.closest(report) {
-                    Some(limit) if dialect == Dialect::Draft07 => merge_draft07_limit(headers, limit),
-                    Some(limit) => merge_draft06_limit(headers, limit, limit.to_header_values()),
-                    None => {}
+        let dialect = match self.form {
+            Form::Dialect(dialect) => dialect,
+            Form::Legacy(reset) => {
+                if let Some(limit) = self.closest(report).filter(|_| !report.is_overloaded) {
+                    legacy::merge_limit(response, limit, reset, report.now);
+                }
+                return;
+            }
+        };
+        let headers = response.headers_mut();
+        match &dialect.wire().form {
+            wire::Form::List(_) => self.write_lists(headers, report),
+            wire::Form::Closest {
+                merge_limit,
+                merge_policies,
+            } => {
+                if let Some(limit) = self.closest(report) {
+                    merge_limit(headers, limit);
                 }
                 if let Some(policies) = self.policies.value(&|_| None) {
-                    merge_draft06_policies(headers, policies);
+                    merge_policies(headers, policies);
                 }
             }
         }
@@ -54,7 +50,7 @@ impl Prepared {
     ///
     /// These are the dialects with lists, without draft-06 limits and partition keys.
     pub fn takes_numbers(&self, policies: usize) -> bool {
-        let is_list = matches!(self.form, Form::Dialect(Dialect::Draft11 | Dialect::EditorsCopy));
+        let is_list = self.form.list().is_some();
         let shows_keys = self.limits.iter().any(|limit| limit.shows_partition_key);
         is_list && !self.adds_draft06_limit && !shows_keys && self.limits.len() == policies && policies <= MAX_NUMBERS
     }
@@ -80,7 +76,7 @@ impl Prepared {
     /// ```
     #[inline]
     pub fn write_numbers(&self, headers: &mut HeaderMap, numbers: &[(u64, u64)]) -> bool {
-        if self.form == Form::Dialect(Dialect::EditorsCopy) && headers.contains_key(RETRY_AFTER) {
+        if self.resets_with_retry_after() && headers.contains_key(RETRY_AFTER) {
             return false;
         }
         let mut text = Text::new();
@@ -123,14 +119,13 @@ impl Prepared {
         };
         let (list, values) = limit.to_header_values_behind(&mut text);
         self.merge(headers, list, report.partition_key);
-        merge_draft06_limit(headers, limit, values);
+        draft06::merge_limit(headers, limit, values);
     }
 
     /// For example, `"burst";r=9;t=1, "daily";r=4999;t=86383`. Writes nothing if the list would be too long for
     /// clients.
     fn push_list(&self, report: &Report<'_>, text: &mut Text) {
-        let is_in_between = self.form == Form::Dialect(Dialect::EditorsCopy);
-        let wait = report.retry_after.filter(|_| is_in_between);
+        let wait = report.retry_after.filter(|_| self.resets_with_retry_after());
         let nearest = wait.and_then(|_| nearest_limit(report.limits));
         for (index, limit) in report.limits.iter().enumerate() {
             let Some(prepared) = self.limits.get(limit.policy) else {
@@ -166,19 +161,24 @@ impl Prepared {
 
     #[cold]
     fn merge_lists(&self, headers: &mut HeaderMap, rate_limit: Option<HeaderValue>, key: &KeyOf<'_>) {
-        let own = OwnLists {
-            rate_limit,
-            rate_limit_policy: self.policies.value(key),
-            hidden_policy: self.hidden_policies.as_ref(),
-        };
         let is_custom = |name: &str| {
             let mut prepared = self.limits.iter();
             prepared.any(|limit| limit.has_custom_unit && *limit.policy == *name)
         };
-        match self.form {
-            Form::Dialect(Dialect::EditorsCopy) => merge_lists::<EditorsCopy>(headers, own, is_custom),
-            _ => merge_lists::<Draft11>(headers, own, is_custom),
+        if let Some(list) = self.form.list() {
+            let own = OwnLists {
+                rate_limit,
+                rate_limit_policy: self.policies.value(key),
+                hidden_policy: self.hidden_policies.as_ref(),
+                is_custom: &is_custom,
+            };
+            (list.merge)(headers, own);
         }
+    }
+
+    #[inline]
+    fn resets_with_retry_after(&self) -> bool {
+        self.form.list().is_some_and(|list| list.resets_with_retry_after)
     }
 
     /// Returns the limit for dialects that report a single limit. If the response has `Retry-After`, the reset equals
@@ -202,48 +202,10 @@ impl Prepared {
             reset: closest.reset.unwrap_or(prepared.reset),
         })
     }
-
-    fn write_legacy<B>(&self, reset: LegacyReset, response: &mut Response<B>, report: &Report<'_>) {
-        let names = [XRateLimitLimit::NAME, XRateLimitRemaining::NAME, XRateLimitReset::NAME];
-        let Some(mut limit) = self.closest(report).filter(|_| !report.is_overloaded) else {
-            return;
-        };
-        if reset == LegacyReset::UnixTime {
-            let moment = since_1970(report).saturating_add(Duration::from_secs(limit.reset));
-            limit.reset = whole_seconds(moment);
-        }
-        if names.iter().any(|name| response.headers().contains_key(name)) {
-            let number = |name| response.headers().get(name)?.to_str().ok()?.parse().ok();
-            let inner = number(&names[1]).zip(number(&names[2]));
-            let extensions = response.extensions();
-            let is_known = match reset {
-                LegacyReset::DeltaSeconds => extensions.get::<ResetsInSeconds>().is_some(),
-                LegacyReset::UnixTime => extensions.get::<ResetsAtUnixTime>().is_some(),
-            };
-            let merged = inner.filter(|_| is_known).and_then(|inner| limit.closer_than(inner));
-            let Some(merged) = merged else {
-                return;
-            };
-            limit = merged;
-        }
-        match reset {
-            LegacyReset::DeltaSeconds => drop(response.extensions_mut().insert(ResetsInSeconds)),
-            LegacyReset::UnixTime => drop(response.extensions_mut().insert(ResetsAtUnixTime)),
-        }
-        for (name, value) in names.into_iter().zip(limit.to_header_values()) {
-            insert(response.headers_mut(), name, value);
-        }
-    }
 }
 
 /// More policies than a service usually has, and few enough that no list is too long.
 const MAX_NUMBERS: usize = 16;
-
-#[expect(clippy::disallowed_methods, reason = "callers with a clock pass its time")]
-fn since_1970(report: &Report<'_>) -> Duration {
-    let now = report.now.unwrap_or_else(std::time::SystemTime::now);
-    now.duration_since(UNIX_EPOCH).unwrap_or_default()
-}
 
 /// Returns the index of the limit that explains `Retry-After` to the client: a violated limit, or else the closest one.
 fn nearest_limit(limits: &[LimitNumbers]) -> Option<usize> {
