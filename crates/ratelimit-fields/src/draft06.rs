@@ -1,8 +1,7 @@
 //! The dialect of draft-ietf-httpapi-ratelimit-headers-06, in the syntax of RFC 8941.
 //!
-//! Three fields with one number each report the limit closest to exhaustion. A list reports the policies, which are
-//! distinguished only by their quotas. The dialect has no names, units or partition keys. The three fields can be
-//! combined with a `RateLimit` field of draft-11; `RateLimit-Policy` must then have the form of draft-11.
+//! Three fields with one number each report the limit closest to exhaustion, and a list the policies. The dialect has
+//! no names, units or partition keys. The three fields can be combined with the fields of draft-11.
 //!
 //! ```
 //! use http::HeaderMap;
@@ -73,7 +72,7 @@ number_field! {
 number_field! {
     /// The `RateLimit-Remaining` field: the remaining units of the limit closest to exhaustion.
     ///
-    /// The units are not guaranteed. The field may be absent even if the other two are present.
+    /// Servers without counters omit the field.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -92,8 +91,7 @@ number_field! {
 }
 
 number_field! {
-    /// The `RateLimit-Reset` field: the seconds until the limit closest to exhaustion resets, from the creation of the
-    /// response.
+    /// The `RateLimit-Reset` field: the seconds from the response until the limit closest to exhaustion resets.
     ///
     /// ```
     /// use std::time::Duration;
@@ -108,12 +106,12 @@ number_field! {
 }
 
 impl RateLimitReset {
-    /// Creates the field from a wait, rounded up to whole seconds of at most 15 digits.
+    /// Creates the field, rounded up to whole seconds of at most 15 digits.
     pub fn after(wait: Duration) -> Self {
         Self(seconds::rounded_up(wait))
     }
 
-    /// Returns the time until the quota resets, in whole seconds of at most 15 digits.
+    /// Returns the time until the quota resets.
     pub fn wait(self) -> Duration {
         Duration::from_secs(self.0)
     }
@@ -169,9 +167,7 @@ pub struct PolicyItem {
 }
 
 impl PolicyItem {
-    /// Creates a policy with a quota per window.
-    ///
-    /// A window of zero can be parsed, but has no meaning.
+    /// Creates a policy. A window of zero can be parsed, but has no meaning.
     ///
     /// # Errors
     ///
@@ -185,7 +181,7 @@ impl PolicyItem {
         })
     }
 
-    /// Returns the quota per window, with at most 15 digits.
+    /// Returns the quota per window.
     pub fn quota(&self) -> u64 {
         self.quota
     }
@@ -256,7 +252,7 @@ fn read_numbers(headers: &HeaderMap, ignored: &mut Vec<FieldError>) -> LimitHint
     }
 }
 
-/// Reports `own`, serialized in `values`, if it is closer to exhaustion than the limit of the inner service.
+/// `values` are `own`, serialized.
 pub(super) fn merge_limit(headers: &mut HeaderMap, own: ClosestLimit, mut values: [HeaderValue; 3]) {
     let names = [RateLimitLimit::NAME, RateLimitRemaining::NAME, RateLimitReset::NAME];
     let read = || {

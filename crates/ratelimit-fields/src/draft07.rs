@@ -1,8 +1,8 @@
 //! The dialect of draft-ietf-httpapi-ratelimit-headers-07, in the syntax of RFC 8941.
 //!
 //! `RateLimit` is a dictionary for the limit closest to exhaustion, and `RateLimit-Policy` is the same as in
-//! [draft-06](super::draft06). Servers with express-rate-limit (`standardHeaders: 'draft-7'`) and hono-rate-limiter send
-//! this dialect.
+//! [draft-06](super::draft06). Servers with express-rate-limit (`standardHeaders: 'draft-7'`) and hono-rate-limiter
+//! send this dialect.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The dialect of draft-ietf-httpapi-ratelimit-headers-11, in the syntax of RFC 9651.
 //!
-//! Names are Strings, and partition keys are Byte Sequences. Use this dialect unless your clients require an older one.
+//! Use this dialect unless your clients require an older one.
 //!
 //! ```
 //! use ratelimit_fields::draft11::RateLimit;
@@ -28,13 +28,13 @@ use super::{
 
 typed_headers!(RateLimit, RateLimitPolicy);
 
-/// The marker type of this dialect: see [`LimitItem`] and [`PolicyItem`].
+/// The marker type of this dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Draft11 {}
 
 /// The `RateLimit` field: the remaining units of a client.
 ///
-/// Remaining units are not guaranteed: a request may be rejected although units remain, or served although none remain.
+/// Remaining units are not guaranteed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -85,8 +85,6 @@ pub type RateLimit = List<LimitItem>;
 pub type LimitItem = named::LimitItem<Draft11>;
 
 /// The `RateLimit-Policy` field: the policies of a server.
-///
-/// The field is informational. The remaining units are in [`RateLimit`].
 ///
 /// ```
 /// use std::time::Duration;

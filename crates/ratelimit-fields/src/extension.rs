@@ -9,14 +9,12 @@ use super::{
     syntax::{self, writable},
 };
 
-/// The field name in errors of values that do not belong to a field yet.
 const NO_FIELD: &str = "extension parameter";
 
 /// The value of an extension parameter: a bare item of a structured field.
 ///
-/// Extension parameters are comments, which parsers ignore. Integers, strings, tokens, bytes and booleans have
-/// accessors. Decimals, dates and display strings are preserved when serialized. `Display` formats a value as in the
-/// field.
+/// Parsers ignore extension parameters. Decimals, dates and display strings have no accessors, but are preserved.
+/// `Display` formats a value as in the field.
 ///
 /// ```
 /// use ratelimit_fields::{ExtensionValue, draft11::RateLimitPolicy};
@@ -52,7 +50,7 @@ pub struct ExtensionValue(pub(super) BareItem);
 impl Eq for ExtensionValue {}
 
 impl ExtensionValue {
-    /// Creates a String, which is serialized with quotation marks.
+    /// Creates a String.
     ///
     /// # Errors
     ///
@@ -63,21 +61,18 @@ impl ExtensionValue {
             .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
     }
 
-    /// Creates a Token, which is serialized without quotation marks.
+    /// Creates a Token: a letter or `*`, then letters, digits and most punctuation.
     ///
     /// # Errors
     ///
-    /// Returns an error if `token` does not start with a letter or `*`, or contains characters that are not allowed in
-    /// a Token.
+    /// Returns an error if `token` is not a Token.
     pub fn token(token: &str) -> Result<Self, FieldError> {
         Token::try_from(token.to_owned())
             .map(|token| Self(token.into()))
             .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
     }
 
-    /// Creates an Integer.
-    ///
-    /// `with_extension` accepts a `u32` directly, because it is always in range.
+    /// Creates an Integer. A `u32`, which is always in range, can be converted instead.
     ///
     /// # Errors
     ///
@@ -87,7 +82,7 @@ impl ExtensionValue {
         Ok(Self(syntax::integer(number).into()))
     }
 
-    /// Returns the number if the value is an Integer. The number has at most 15 digits and can be negative.
+    /// Returns the number if the value is an Integer, which can be negative.
     pub fn as_integer(&self) -> Option<i64> {
         self.0.as_integer().map(i64::from)
     }
@@ -107,7 +102,7 @@ impl ExtensionValue {
         self.0.as_byte_sequence()
     }
 
-    /// Returns the value if it is a Boolean. A parameter without a value is `true`.
+    /// Returns the value if it is a Boolean, as is a parameter without a value.
     pub fn as_bool(&self) -> Option<bool> {
         self.0.as_boolean()
     }
@@ -137,19 +132,16 @@ impl fmt::Display for ExtensionValue {
     }
 }
 
-/// The extension parameters of an item, in serialization order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extensions(pub(super) Vec<(Key, ExtensionValue)>);
 
 impl From<Parameters> for Extensions {
-    /// Keeps the parameters without a known meaning.
     fn from(parameters: Parameters) -> Self {
         let extensions = parameters.0.into_iter();
         Self(extensions.map(|(name, value)| (name, ExtensionValue(value))).collect())
     }
 }
 
-/// The rule for the vendor prefix of an extension parameter's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Prefix {
     Required,
@@ -210,26 +202,24 @@ macro_rules! extension_methods {
             self.extensions.get(name)
         }
 
-        /// Returns the parameters not defined by the specification, in the order of the field.
+        /// Returns the extension parameters, in the order of the field.
         pub fn extensions(&self) -> impl Iterator<Item = (&str, &ExtensionValue)> {
             self.extensions.iter()
         }
 
-        /// Sets an extension parameter, replacing an existing one with this name.
+        /// Sets an extension parameter, or replaces the one with this name.
         ///
         /// # Errors
         ///
-        /// Returns an error if the name has no vendor prefix (as in `acme-burst`), because a later draft could define
-        /// such a name, or if this dialect cannot represent the name or the value.
+        /// Returns an error if the name has no vendor prefix, as in `acme-burst`, or if this dialect cannot represent
+        /// the name or the value.
         pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
             self.extensions.set::<Self>(name, value, Prefix::Required)?;
             Ok(self)
         }
 
-        /// Sets an extension parameter without a vendor prefix, such as `burst`, replacing an existing one with this
-        /// name.
-        ///
-        /// The draft recommends a vendor prefix; use a bare name only if existing clients need it.
+        /// Sets an extension parameter without a vendor prefix, for clients that need it. A later draft could define
+        /// the name.
         ///
         /// # Errors
         ///
@@ -248,7 +238,6 @@ macro_rules! extension_methods {
 
 pub(super) use extension_methods;
 
-/// A prefixed name is a vendor, a hyphen and a name, such as `acme-burst`.
 fn is_prefixed(name: &str) -> bool {
     name.split_once('-')
         .is_some_and(|(vendor, rest)| !vendor.is_empty() && !rest.is_empty())

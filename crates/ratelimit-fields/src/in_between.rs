@@ -1,8 +1,8 @@
 //! The dialect of the editors' copy of the draft between -07 and -08, in the syntax of RFC 8941.
 //!
 //! Names are Tokens, as are quota units and partition keys that have this form. Use this dialect only for clients or
-//! servers based on that copy. The text and the examples of the copy contradict each other, so parsing is lenient: `l`
-//! is accepted for `q`, `bytes` for `content-bytes`, and a partition key can be a Token, a String or a Byte Sequence.
+//! servers based on that copy. Parsing accepts what its examples contain: `l` for `q`, `bytes` for `content-bytes`, and
+//! a Token, a String or a Byte Sequence as a partition key.
 //!
 //! ```
 //! use ratelimit_fields::in_between::{RateLimit, RateLimitPolicy};
@@ -54,7 +54,7 @@ pub(super) const WIRE: Wire = Wire {
 
 typed_headers!(RateLimit, RateLimitPolicy);
 
-/// The marker type of this dialect: see [`LimitItem`] and [`PolicyItem`].
+/// The marker type of this dialect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditorsCopy {}
 
@@ -130,7 +130,7 @@ pub type RateLimitPolicy = List<PolicyItem>;
 
 /// A policy of a [`RateLimitPolicy`]: a name, a quota, and an optional window, unit and partition key.
 ///
-/// If `q` is missing, the quota is parsed from `l`. A window of zero can be parsed, but has no meaning.
+/// A window of zero can be parsed, but has no meaning.
 ///
 /// ```
 /// use std::time::Duration;
@@ -157,7 +157,7 @@ impl LimitItem {
     ///
     /// # Errors
     ///
-    /// Returns an error if the name is not a Token (a letter or `*`, then letters, digits and most punctuation).
+    /// Returns an error if the name is not a Token, as for [`PolicyItem::new`].
     pub fn new(name: &str) -> Result<Self, FieldError> {
         Self::of(name, None)
     }

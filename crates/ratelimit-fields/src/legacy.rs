@@ -1,9 +1,7 @@
 //! The `X-RateLimit-*` fields, for serialization only.
 //!
-//! These fields are not standardized. Here, `X-RateLimit-Limit` is the quota of the limit closest to exhaustion,
-//! `X-RateLimit-Remaining` its remaining units, and `X-RateLimit-Reset` its reset: a number of seconds or a Unix time,
-//! as your clients expect. Use them for clients that support nothing else. [`Hints`](super::Hints) do not parse them,
-//! because their meaning differs between servers; `tower-ratelimit-client` has profiles for them.
+//! These fields are not standardized; use them for clients that support nothing else. Because their meaning differs
+//! between servers, [`Hints`](super::Hints) do not parse them; `tower-ratelimit-client` has profiles for them.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
@@ -37,11 +35,11 @@ pub enum LegacyReset {
     UnixTime,
 }
 
-/// Marks a response whose `X-RateLimit-Reset` is in seconds, so that an outer layer knows its meaning and can merge.
+/// Marks a response, so that an outer layer knows the meaning of `X-RateLimit-Reset` and can merge.
 #[derive(Clone)]
 struct ResetsInSeconds;
 
-/// Marks a response whose `X-RateLimit-Reset` is a Unix time. Zero-sized extensions do not allocate.
+/// Zero-sized extensions do not allocate.
 #[derive(Clone)]
 struct ResetsAtUnixTime;
 
@@ -68,9 +66,7 @@ number_value! {
 }
 
 number_value! {
-    /// The `X-RateLimit-Reset` field: the time at which the limit closest to exhaustion resets.
-    ///
-    /// The value is a number of seconds or a Unix time. Clients cannot detect the form from the value.
+    /// The `X-RateLimit-Reset` field: the seconds or the Unix time until the limit closest to exhaustion resets.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -84,21 +80,21 @@ number_value! {
 }
 
 impl XRateLimitLimit {
-    /// Creates the field. All values are valid.
+    /// Creates the field.
     pub fn new(quota: u64) -> Self {
         Self(quota)
     }
 }
 
 impl XRateLimitRemaining {
-    /// Creates the field. All values are valid.
+    /// Creates the field.
     pub fn new(remaining: u64) -> Self {
         Self(remaining)
     }
 }
 
 impl XRateLimitReset {
-    /// Creates the field with the seconds from the creation of the response, rounded up.
+    /// Creates the field with the seconds from the response, rounded up.
     pub fn after(wait: Duration) -> Self {
         Self(whole_seconds(wait))
     }
@@ -109,7 +105,6 @@ impl XRateLimitReset {
     }
 }
 
-/// Writes the fields, unless the limit of an inner service is closer to exhaustion or has an unknown meaning.
 pub(super) fn merge_limit<B>(
     response: &mut Response<B>,
     mut own: ClosestLimit,

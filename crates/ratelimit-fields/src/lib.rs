@@ -1,7 +1,7 @@
 //! Parses, serializes and merges the rate-limit header fields of HTTP responses.
 //!
-//! Use this crate in a client, in a gateway that merges the fields of an upstream service into its own, in a test, or in
-//! a limiter; the layer of `tower-quota` sends the fields automatically.
+//! Use this crate in a client, in a gateway that merges the fields of an upstream service into its own, in a test, or
+//! in a limiter; the layer of `tower-quota` sends the fields automatically.
 //! ```
 //! use std::time::Duration;
 //! use http::HeaderMap;

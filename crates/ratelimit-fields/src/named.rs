@@ -1,5 +1,3 @@
-//! Items of the two dialects with names.
-
 use std::{borrow::Borrow, fmt, time::Duration};
 
 use http::HeaderName;
@@ -18,15 +16,11 @@ use super::{
 
 /// A dialect in which items have names.
 pub trait Named: Clone + fmt::Debug + Eq + Send + Sync + 'static {
-    /// A String or a Token.
     type Name: Borrow<str> + TryFrom<String> + Into<BareItem> + Clone + fmt::Debug + Eq + Send + Sync;
-    /// The remaining units, which are optional in a dialect for servers without counters.
     type Remaining: Copy + fmt::Debug + Eq + Into<Option<u64>> + Send + Sync;
 
     const VERSION: Version;
-    /// The description of a valid name for error messages.
     const NAME_FORM: &'static str;
-    /// The standard parameters of a policy.
     const KNOWN_OF_POLICY: &'static [&'static str];
     /// The shortest window that can be parsed, in seconds.
     const SHORTEST_WINDOW: u64;
@@ -44,14 +38,12 @@ pub trait Named: Clone + fmt::Debug + Eq + Send + Sync + 'static {
     /// Writes the name and the standard parameters in the order of the dialect.
     fn write_limit<'a>(limit: &LimitItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
 
-    /// Like [`write_limit`](Self::write_limit), for a policy.
     fn write_policy<'a>(policy: &PolicyItem<Self>, list: &'a mut ListSerializer<String>) -> Serializer<'a>;
 }
 
 /// An item of a `RateLimit` field: the remaining units of one policy.
 ///
-/// Use the aliases [`draft11::LimitItem`](super::draft11::LimitItem) and
-/// [`in_between::LimitItem`](super::in_between::LimitItem).
+/// Use the alias of a dialect, such as [`draft11::LimitItem`](super::draft11::LimitItem).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitItem<D: Named> {
     pub(super) name: D::Name,
@@ -72,18 +64,14 @@ impl<D: Named> LimitItem<D> {
         })
     }
 
-    /// Sets the effective window: the time until the quota resets, from the creation of the response.
-    ///
-    /// Rounded up to whole seconds of at most 15 digits.
+    /// Sets the effective window, from the creation of the response, rounded up to whole seconds of at most 15 digits.
     #[must_use]
     pub fn with_reset(mut self, reset: Duration) -> Self {
         self.reset = Some(seconds::rounded_up(reset));
         self
     }
 
-    /// Sets the partition key.
-    ///
-    /// Every client can read the key, so it should not identify a person.
+    /// Sets the partition key. Clients can read it, so it should not identify a person.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -95,19 +83,17 @@ impl<D: Named> LimitItem<D> {
         self.name.borrow()
     }
 
-    /// Returns the remaining units, in the policy's quota unit.
-    ///
-    /// The number can exceed the policy's quota. The type is `u64` in draft-11, and `Option<u64>` in the editors' copy.
+    /// Returns the remaining units, which can exceed the quota: a `u64`, or in the editors' copy an `Option<u64>`.
     pub fn remaining(&self) -> D::Remaining {
         self.remaining
     }
 
-    /// Returns the effective window, in whole seconds from the creation of the response.
+    /// Returns the effective window.
     pub fn reset(&self) -> Option<Duration> {
         self.reset.map(Duration::from_secs)
     }
 
-    /// Returns the partition key, if present.
+    /// Returns the partition key.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }
@@ -138,8 +124,7 @@ impl<D: Named> Member for LimitItem<D> {
 
 /// A policy of a `RateLimit-Policy` field: a name, a quota, and an optional window, unit and partition key.
 ///
-/// Use the aliases [`draft11::PolicyItem`](super::draft11::PolicyItem) and
-/// [`in_between::PolicyItem`](super::in_between::PolicyItem).
+/// Use the alias of a dialect, such as [`draft11::PolicyItem`](super::draft11::PolicyItem).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyItem<D: Named> {
     pub(super) name: D::Name,
@@ -155,9 +140,8 @@ impl<D: Named> PolicyItem<D> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the quota has more than 15 digits, or if the dialect cannot represent the name. Names are
-    /// printable ASCII in draft-11, and Tokens in the editors' copy: a letter or `*`, then letters, digits and most
-    /// punctuation.
+    /// Returns an error if the quota has more than 15 digits, or if the name is not printable ASCII, or in the editors'
+    /// copy not a Token (a letter or `*`, then letters, digits and most punctuation).
     pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
         Ok(Self {
             name: new_name::<D>(Self::FIELD, name)?,
@@ -186,9 +170,7 @@ impl<D: Named> PolicyItem<D> {
         Ok(self)
     }
 
-    /// Sets the partition key.
-    ///
-    /// Every client can read the key, so it should not identify a person.
+    /// Sets the partition key. Clients can read it, so it should not identify a person.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -200,7 +182,7 @@ impl<D: Named> PolicyItem<D> {
         self.name.borrow()
     }
 
-    /// Returns the quota per window, with at most 15 digits.
+    /// Returns the quota per window.
     pub fn quota(&self) -> u64 {
         self.quota
     }
@@ -210,12 +192,12 @@ impl<D: Named> PolicyItem<D> {
         &self.unit
     }
 
-    /// Returns the window in whole seconds, or `None` for a quota without one.
+    /// Returns the window, in whole seconds.
     pub fn window(&self) -> Option<Duration> {
         self.window.map(Duration::from_secs)
     }
 
-    /// Returns the partition key, if present.
+    /// Returns the partition key.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }

@@ -1,7 +1,6 @@
 //! The URIs of the problem types of draft-ietf-httpapi-ratelimit-headers-11.
 //!
-//! The `type` member of a rejection's `application/problem+json` is one of these URIs. Compare the whole URI, because
-//! titles and details differ between servers.
+//! The `type` of a rejection's `application/problem+json` is one of these URIs. Compare the whole URI.
 //!
 //! ```
 //! use ratelimit_fields::problem_types;

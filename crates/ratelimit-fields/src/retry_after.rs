@@ -19,13 +19,12 @@ typed_headers!(RetryAfter);
 
 const FIELD: &str = "Retry-After";
 
-/// The first second of the year 10000, which HTTP dates cannot represent.
+/// The year 10000, which HTTP dates cannot represent.
 const END_OF_DATES: u64 = 253_402_300_800;
 
 /// The `Retry-After` field (RFC 9110, section 10.2.3): the time to wait before the next request.
 ///
-/// The value is a number of seconds or a date, and takes precedence over the `RateLimit` fields. A server can send any
-/// value, so cap the wait.
+/// Takes precedence over the `RateLimit` fields. A server can send any value, so cap the wait.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -49,8 +48,7 @@ const END_OF_DATES: u64 = 253_402_300_800;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RetryAfter {
-    // At least one of the two is set. If the lines contain both a number and a date, the current time determines which
-    // of the two is later.
+    // At least one of the two is set. If both are, the current time determines which of them is later.
     seconds: Option<u64>,
     /// In whole seconds, from 1970 to 9999.
     date: Option<SystemTime>,
@@ -60,12 +58,12 @@ impl RetryAfter {
     /// The name of the field.
     pub const NAME: HeaderName = http::header::RETRY_AFTER;
 
-    /// Creates the field from a wait, rounded up to whole seconds, at least one.
+    /// Creates the field in seconds, rounded up, at least one.
     pub fn after(wait: Duration) -> Self {
         Self::of_seconds(whole_seconds(wait).max(1))
     }
 
-    /// Creates the field from a date, rounded up to whole seconds.
+    /// Creates the field as a date, rounded up to whole seconds.
     ///
     /// # Errors
     ///
@@ -98,13 +96,12 @@ impl RetryAfter {
 
     /// Parses the lines of a field.
     ///
-    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to `u64::MAX`. If there are
-    /// several lines, such as one from a gateway and one from the service behind it, the longest wait is used.
+    /// Accepts all three formats of HTTP dates. Numbers are reduced to [`u64::MAX`]. Of several lines, the longest wait
+    /// is used.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no line, or if any line is neither a number nor a date. Ignore the field in this
-    /// case.
+    /// Returns an error if there is no line, or if any line is neither a number nor a date.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         let mut field: Option<Self> = None;
         // Not joined with a comma, because two lines could then form a date that the server has not sent.
@@ -136,7 +133,7 @@ impl RetryAfter {
         Self::at(date)
     }
 
-    /// Parses the field of a response, or returns `None` if it is absent.
+    /// Parses the field of a response, if present.
     ///
     /// # Errors
     ///
@@ -166,8 +163,7 @@ impl RetryAfter {
 
     /// Returns the wait from `now`, or zero if the date has passed.
     ///
-    /// `now` is used only for dates. If clocks may differ, pass the response's `Date`, because the server sets both
-    /// from the same clock.
+    /// Only dates need `now`. If clocks may differ, pass the `Date` of the response.
     pub fn wait(self, now: SystemTime) -> Duration {
         let until_date = self.date.map(|date| date.duration_since(now).unwrap_or_default());
         self.seconds
@@ -176,14 +172,12 @@ impl RetryAfter {
             .unwrap_or_default()
     }
 
-    /// Returns the date, in whole seconds from 1970 to 9999, if a line contains one.
+    /// Returns the date, if a line contains one.
     pub fn date(self) -> Option<SystemTime> {
         self.date
     }
 
-    /// Serializes the field as the value of one line.
-    ///
-    /// If the field was parsed from a number and a date, the value is the number.
+    /// Serializes the field as the value of one line: of a number and a date, the number.
     pub fn to_header_value(self) -> HeaderValue {
         match self.seconds {
             // `HeaderValue::from` would allocate twice.

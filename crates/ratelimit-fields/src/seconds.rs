@@ -1,5 +1,3 @@
-//! Durations of fields: whole seconds of at most 15 digits.
-
 use std::time::Duration;
 
 use http::{HeaderMap, header::AGE};
@@ -16,7 +14,6 @@ pub(super) fn whole_seconds(wait: Duration) -> u64 {
     wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))
 }
 
-/// The seconds of a window: at least one, without fractions.
 pub(super) fn of_window(field: &'static str, window: Duration) -> Result<u64, FieldError> {
     if window.subsec_nanos() > 0 {
         return Err(Problem::Fraction(WINDOW.as_str()).of(field));

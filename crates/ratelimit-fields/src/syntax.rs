@@ -11,7 +11,6 @@ use super::{
     error::{FieldError, Problem},
 };
 
-/// Parses all lines of a field, or returns `None` if it is absent.
 pub(super) fn read<'a, T>(
     headers: &'a HeaderMap,
     name: HeaderName,
@@ -58,7 +57,6 @@ pub(super) fn join<L: AsRef<[u8]>>(
     Ok(joined)
 }
 
-/// Parses a list. Inner lists are errors.
 pub(super) fn list<L: AsRef<[u8]>>(
     field: &'static str,
     version: Version,
@@ -78,7 +76,6 @@ pub(super) fn list<L: AsRef<[u8]>>(
     }
 }
 
-/// Parses a single Integer. Its parameters are ignored.
 pub(super) fn integer_item<L: AsRef<[u8]>>(
     field: &'static str,
     lines: impl IntoIterator<Item = L>,
@@ -98,7 +95,6 @@ pub(super) fn integer_item<L: AsRef<[u8]>>(
     in_range("the value", number, 0).map_err(|problem| problem.of(field))
 }
 
-/// Parses the Integers of a dictionary with these keys. Other members and all parameters are ignored.
 pub(super) fn integers<const N: usize, L: AsRef<[u8]>>(
     field: &'static str,
     keys: [&'static KeyRef; N],
@@ -132,7 +128,6 @@ fn syntax(error: &sfv::Error) -> Problem {
     Problem::Syntax(format!("not a structured field: {error}").into())
 }
 
-/// Checks a parsed number.
 pub(super) fn in_range(parameter: &'static str, number: Integer, minimum: u64) -> Result<u64, Problem> {
     let number = i64::from(number);
     match u64::try_from(number) {
@@ -141,7 +136,6 @@ pub(super) fn in_range(parameter: &'static str, number: Integer, minimum: u64) -
     }
 }
 
-/// Checks a number before it is serialized.
 pub(super) fn writable(
     field: &'static str,
     parameter: &'static str,
@@ -160,7 +154,6 @@ pub(super) fn integer(number: u64) -> Integer {
     Integer::try_from(number).unwrap_or(Integer::MAX)
 }
 
-/// Collects the Integers of a dictionary. If a key appears twice, the last member is used.
 struct Numbers<const N: usize> {
     keys: [&'static KeyRef; N],
     /// The parsed values. `Some(None)` is a value that is not an Integer.
@@ -186,7 +179,6 @@ impl<'de, const N: usize> DictionaryVisitor<'de> for &mut Numbers<N> {
     }
 }
 
-/// The slot for the value of a member, if its key is known.
 struct Number<'a>(Option<&'a mut Option<Option<Integer>>>);
 
 impl<'de> EntryVisitor<'de> for Number<'_> {
@@ -216,11 +208,10 @@ impl<'de> ItemVisitor<'de> for Number<'_> {
     }
 }
 
-/// Collects items, and stops at the first member that is not an item.
 #[derive(Default)]
 struct Members {
     items: Vec<Item>,
-    /// The reason for stopping the parser. The parser's own error contains no reason.
+    /// The parser's own error contains no reason.
     problem: Option<Problem>,
 }
 

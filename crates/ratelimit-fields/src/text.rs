@@ -1,4 +1,4 @@
-//! A text that is built on the stack, so that the header value needs a single allocation of the exact size.
+//! A text built on the stack, so that the header value needs one allocation of the exact size.
 
 use http::HeaderValue;
 
@@ -51,7 +51,7 @@ impl Text {
         self.as_bytes().len()
     }
 
-    /// Returns `None` if the text is empty, because an empty field must not be sent.
+    /// Returns `None` if the text is empty.
     #[inline]
     pub(super) fn to_header_value(&self) -> Option<HeaderValue> {
         let text = Some(self.as_bytes()).filter(|text| !text.is_empty());

@@ -2,10 +2,10 @@ use std::fmt;
 
 use sfv::{String as Text, StringRef};
 
-/// A quota unit: the unit that a quota counts.
+/// The unit that a quota counts.
 ///
-/// The default is `requests`. A unit outside the draft's registry is parsed as [`Other`](Self::Other). Except for
-/// [`tokens`](Self::tokens), such units can only be parsed, not created.
+/// Units outside the draft's registry are [`Other`](Self::Other). Except for [`tokens`](Self::tokens), they can only be
+/// parsed, not created.
 ///
 /// ```
 /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
@@ -47,14 +47,12 @@ pub enum Unit {
 pub struct OtherUnit(Text);
 
 impl Unit {
-    /// Returns the unit's name in the draft's registry, or the parsed text of an unknown unit.
+    /// Returns the name in the draft's registry, or the parsed text of an unknown unit.
     pub fn as_str(&self) -> &str {
         self.text().map_or("requests", |text| text.as_str())
     }
 
-    /// Returns the unit `tokens`, which is not in the draft's registry: the tokens of a language model.
-    ///
-    /// Use this for limits that a service reports in nonstandard fields.
+    /// Returns the unit `tokens` of language models, which is not in the draft's registry.
     ///
     /// ```
     /// use ratelimit_fields::{Unit, draft11::RateLimitPolicy};
@@ -84,7 +82,6 @@ impl Unit {
         }
     }
 
-    /// Returns the value of the parameter, or `None` for the default unit.
     pub(super) fn text(&self) -> Option<&StringRef> {
         const CONTENT_BYTES: &StringRef = StringRef::constant("content-bytes");
         const CONCURRENT_REQUESTS: &StringRef = StringRef::constant("concurrent-requests");

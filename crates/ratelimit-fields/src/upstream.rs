@@ -14,8 +14,7 @@ use super::{
 /// The name assigned to the upstream server's unnamed limit.
 const UPSTREAM: &str = "upstream";
 
-/// Converts a draft-07 dictionary into the dialect `D`, because a field cannot mix dialects. Changes nothing if there
-/// is no dictionary or it lacks the remaining units.
+/// A field cannot mix dialects. Changes nothing if there is no dictionary or it lacks the remaining units.
 pub(super) fn name_limit<D: Named>(headers: &mut HeaderMap) {
     let Ok(Some(limit)) = draft07::RateLimit::read(headers) else {
         return;
@@ -36,8 +35,8 @@ pub(super) fn name_limit<D: Named>(headers: &mut HeaderMap) {
     insert(headers, RATELIMIT, value);
 }
 
-/// Names the policies: `upstream` for the policy of the limit, and `upstream-` with the quota for the others. Returns
-/// `None` if they are malformed or already have names.
+/// `upstream` for the policy of the limit, and `upstream-` with the quota for the others. Returns `None` if they are
+/// malformed or already have names.
 fn name_policies<D: Named>(headers: &HeaderMap, limit: u64) -> Option<HeaderValue> {
     let mut named_items = Vec::new();
     if headers.contains_key(RATELIMIT_POLICY) {

@@ -15,13 +15,10 @@ pub(super) type Parse<T> = fn(GetAll<'_, HeaderValue>) -> Result<Vec<T>, FieldEr
 pub(super) struct Wire {
     /// Whether this is the start of a `RateLimit` or `RateLimit-Policy` field, which is not empty.
     pub(super) begins: fn(&[u8]) -> bool,
-    /// Parses `RateLimit`.
     pub(super) limits: Option<Parse<LimitHint>>,
-    /// Parses `RateLimit-Policy`.
     pub(super) policies: Option<Parse<PolicyHint>>,
     /// Parses a limit in further fields. Adds the errors of malformed ones.
     pub(super) numbers: Option<fn(&HeaderMap, &mut Vec<FieldError>) -> LimitHint>,
-    /// Serializes the policies.
     pub(super) prepare: fn(&[PreparedPolicy]) -> Result<Policies, FieldError>,
     pub(super) form: Form,
 }

@@ -6,15 +6,12 @@ use super::{
     report::KeyOf,
 };
 
-/// The constant parts of a limit.
 #[derive(Debug)]
 pub(super) struct PreparedLimit {
     pub(super) policy: Box<str>,
-    /// The item of a list up to its first number, after a separator: `, "minute";r=`. `None` in dialects without lists,
-    /// and if the dialect cannot represent the name.
+    /// For example, `, "minute";r=`. `None` without lists, and if the dialect cannot represent the name.
     start: Option<Box<str>>,
     pub(super) limit: u64,
-    /// The reset of a limit without an effective window, in dialects that require a reset.
     pub(super) reset: u64,
     pub(super) has_custom_unit: bool,
     pub(super) counts_requests: bool,
@@ -46,7 +43,6 @@ impl PreparedLimit {
         (limit, result)
     }
 
-    /// Appends an item such as `"minute";r=9;t=1` to a list.
     #[inline]
     pub(super) fn push(&self, list: &mut Text, remaining: u64, reset: Option<u64>) {
         let Some(start) = &self.start else { return };
@@ -59,7 +55,6 @@ impl PreparedLimit {
         }
     }
 
-    /// Appends the partition key to an item.
     pub(super) fn push_key(&self, list: &mut Text, key: &KeyOf<'_>) {
         if let Some(key) = key(&self.policy).filter(|_| self.start.is_some()) {
             let mut text = String::new();

@@ -24,9 +24,9 @@ use super::{
 
 /// A writer of the rate-limit fields of a server, which serializes the policies once.
 ///
-/// [`write`](Self::write) adds the fields to a response, in one dialect. The fields are merged with those of an inner
-/// service, like [`merge_into`](super::merge_into), and follow the rules of each dialect: draft-06 and draft-07 report
-/// the limit closest to exhaustion, and if the response has `Retry-After`, the reset equals `Retry-After`.
+/// [`write`](Self::write) adds the fields to a response and merges them with those of an inner service, like
+/// [`merge_into`](super::merge_into). Draft-06 and draft-07 report only the limit closest to exhaustion, whose reset
+/// equals `Retry-After` if the response has one.
 ///
 /// ```
 /// use std::time::Duration;
@@ -55,7 +55,6 @@ use super::{
 pub struct Prepared {
     form: Form,
     policies: Policies,
-    /// If `policies` is empty, these policies provide the units of the limits.
     hidden_policies: Option<HeaderValue>,
     limits: Arc<[PreparedLimit]>,
     adds_draft06_limit: bool,
@@ -80,15 +79,14 @@ impl Form {
 }
 
 impl Prepared {
-    /// Serializes the policies in a dialect, in the given order.
+    /// Serializes the policies in a dialect.
     ///
     /// Draft-06 and draft-07 omit policies that have no window or do not count requests.
     ///
     /// # Errors
     ///
-    /// Returns an error with the name of the policy if the dialect cannot represent its name, window or extensions, or
-    /// if two policies have the same quota in draft-06 or draft-07, which cannot distinguish them. Also returns an
-    /// error if the field would be too long.
+    /// Returns an error that names the policy if the dialect cannot represent its name, window or extensions, or if two
+    /// policies of draft-06 or draft-07 have the same quota. Also returns an error if the field would be too long.
     pub fn new<P: Into<PreparedPolicy>>(
         dialect: Dialect,
         policies: impl IntoIterator<Item = P>,
@@ -100,7 +98,7 @@ impl Prepared {
         Ok(Self { policies, ..prepared })
     }
 
-    /// Creates a writer without `RateLimit-Policy`, which omits the limits whose names the dialect cannot represent.
+    /// Creates a writer without `RateLimit-Policy`. Limits whose names the dialect cannot represent are omitted.
     ///
     /// ```
     /// use http::Response;
@@ -120,10 +118,9 @@ impl Prepared {
         Self::of(Form::Dialect(dialect), &policies).0
     }
 
-    /// Creates a writer of the three `X-RateLimit-*` fields, which are not standardized.
+    /// Creates a writer of the three [`X-RateLimit-*`](super::legacy) fields.
     ///
-    /// The fields contain the quota, the remaining units and the reset of the limit closest to exhaustion. Policies are
-    /// not reported. If an inner service has sent one of the fields with an unknown meaning, none of them is changed.
+    /// If an inner service has sent one of them with an unknown meaning, none is changed.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -146,7 +143,7 @@ impl Prepared {
         Self::of(Form::Legacy(reset), &policies).0
     }
 
-    /// Also returns the error of the first name that the dialect cannot represent.
+    /// Also returns the error of the first invalid name.
     fn of(form: Form, policies: &[PreparedPolicy]) -> (Self, Result<(), FieldError>) {
         let list = form.list();
         let mut is_named = Ok(());
@@ -165,9 +162,7 @@ impl Prepared {
         (prepared, is_named)
     }
 
-    /// Adds the three numeric fields of draft-06 to the fields of draft-11, for clients of either dialect.
-    ///
-    /// Has no effect in other dialects.
+    /// Adds the three numeric fields of draft-06 to the fields of draft-11. Has no effect in other dialects.
     #[must_use]
     pub fn with_draft06_limit(mut self) -> Self {
         self.adds_draft06_limit = self.form == Form::Dialect(Dialect::Draft11);
@@ -182,9 +177,7 @@ impl Prepared {
         self
     }
 
-    /// Reports the policies of `other` instead.
-    ///
-    /// For example, report the usual quotas while the quotas are reduced.
+    /// Reports the policies of `other` instead, such as the usual quotas while quotas are reduced.
     #[must_use]
     pub fn with_policies_of(self, other: &Self) -> Self {
         Self {
@@ -199,9 +192,7 @@ impl Prepared {
         self.limits.iter().position(|limit| *limit.policy == *policy)
     }
 
-    /// Returns a copy whose header values have separate reference counts.
-    ///
-    /// Use one copy per thread to avoid contention on the reference counts.
+    /// Returns a copy with separate reference counts. One copy per thread avoids contention.
     #[must_use]
     pub fn with_own_count(&self) -> Self {
         Self {

@@ -2,8 +2,7 @@ use super::super::{Unit, draft11, seconds::whole_seconds};
 
 /// A quota policy for [`Prepared`](super::Prepared), created from a draft-11 item.
 ///
-/// The partition key of the item is ignored, because it differs between responses: see
-/// [`with_partition_key`](Self::with_partition_key).
+/// The partition key of the item is ignored: see [`with_partition_key`](Self::with_partition_key).
 ///
 /// ```
 /// use ratelimit_fields::{Dialect, FieldErrorKind, Prepared, PreparedPolicy, draft11::PolicyItem};
@@ -25,41 +24,37 @@ pub struct PreparedPolicy {
 }
 
 impl PreparedPolicy {
-    /// Marks the policy as one with a custom unit, which is not in the draft's registry.
+    /// Marks the policy as one with a unit outside the draft's registry.
     ///
-    /// `RateLimit-Policy` omits the policy. Its limit is reported by name only, next to a limit of the same name from
-    /// an inner service. Dialects that report a single limit omit it.
+    /// `RateLimit-Policy` omits the policy, and its limit is not merged with those of inner services. Dialects that
+    /// report a single limit omit it.
     #[must_use]
     pub fn with_custom_unit(mut self) -> Self {
         self.has_custom_unit = true;
         self
     }
 
-    /// Reports the caller's partition key with the policy, in dialects with partition keys.
-    ///
-    /// See [`Report::partition_key`](super::Report::partition_key).
+    /// Reports the caller's [partition key](super::Report::partition_key), in dialects with partition keys.
     #[must_use]
     pub fn with_partition_key(mut self) -> Self {
         self.shows_partition_key = true;
         self
     }
 
-    /// Sets the limit in dialects that report the limit with its remaining units. Default: the quota.
+    /// Sets the limit in dialects that report a single limit. Default: the quota.
     #[must_use]
     pub fn with_limit(mut self, limit: u64) -> Self {
         self.limit = limit;
         self
     }
 
-    /// Sets the reset of a limit without an effective window, in dialects that require a reset. Default: the window, or
-    /// 0.
+    /// Sets the reset of a limit without one, in dialects that require it. Default: the window, or 0.
     #[must_use]
     pub fn with_reset(mut self, seconds: u64) -> Self {
         self.reset = seconds;
         self
     }
 
-    /// Clients of a dialect without units interpret all numbers as requests.
     pub(crate) fn counts_requests(&self) -> bool {
         !self.has_custom_unit && *self.item.unit() == Unit::Requests
     }

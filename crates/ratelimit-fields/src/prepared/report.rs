@@ -1,16 +1,15 @@
 use std::{cmp::Reverse, fmt, time::SystemTime};
 
-/// The numbers of one limit in a response, in whole units and seconds: see [`Report`].
+/// The numbers of one limit in a [`Report`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitNumbers {
-    /// The index of the policy in the list passed to [`Prepared::new`](super::Prepared::new). A limit with another
-    /// index is not reported.
+    /// The index of the policy in [`Prepared::new`](super::Prepared::new). Limits with another index are omitted.
     pub policy: usize,
     /// The remaining units.
     pub remaining: u64,
-    /// The effective window in seconds. `None` if the limit has none.
+    /// The effective window in seconds.
     pub reset: Option<u64>,
-    /// Set if the request exceeds the limit, so that `Retry-After` applies to the limit.
+    /// Whether the request exceeds the limit, so that `Retry-After` applies to it.
     pub is_violated: bool,
 }
 
@@ -37,24 +36,22 @@ pub struct LimitNumbers {
 pub struct Report<'a> {
     /// The limits in the order of the field.
     pub limits: &'a [LimitNumbers],
-    /// The `Retry-After` of the response in seconds, whether set by this server or by an inner service. Default: none.
+    /// The `Retry-After` of the response, in seconds. Default: none.
     pub retry_after: Option<u64>,
-    /// Set if the whole server has no capacity and no limit is known. Default: `false`.
+    /// Whether the server has no capacity. Default: `false`.
     ///
-    /// Dialects that report a single limit then report a limit of zero until `retry_after`.
+    /// Draft-06 and draft-07 then report a limit of zero until `retry_after`.
     pub is_overloaded: bool,
-    /// The time of the clock used for the limits, for [`LegacyReset::UnixTime`](super::LegacyReset). Default: the
-    /// system clock.
+    /// The time for [`LegacyReset::UnixTime`](crate::LegacyReset). Default: the system clock.
     pub now: Option<SystemTime>,
-    /// Returns the caller's partition key for a policy. Default: none.
+    /// Returns the partition key for a policy [that reports it](super::PreparedPolicy::with_partition_key). Default:
+    /// none.
     ///
-    /// Called for policies with [`with_partition_key`](super::PreparedPolicy::with_partition_key). Clients can read the
-    /// key, so it should not identify a person. If the keys would make `RateLimit-Policy` longer than
-    /// [`MAX_LENGTH`](crate::MAX_LENGTH), they are omitted there.
+    /// Clients can read the key, so it should not identify a person. Keys that would make `RateLimit-Policy` longer
+    /// than [`MAX_LENGTH`](crate::MAX_LENGTH) are omitted there.
     pub partition_key: &'a KeyOf<'a>,
 }
 
-/// Returns the partition key for the policy with this name.
 pub(super) type KeyOf<'a> = dyn Fn(&str) -> Option<Vec<u8>> + 'a;
 
 impl<'a> Report<'a> {
@@ -82,8 +79,7 @@ impl fmt::Debug for Report<'_> {
 }
 
 impl LimitNumbers {
-    /// Replaces the reset with `Retry-After`. If `Retry-After` is earlier, no remaining units are reported, because the
-    /// same units with an earlier reset would look like a higher limit.
+    /// Without remaining units if `Retry-After` is earlier, because an earlier reset would look like a higher limit.
     pub(super) fn resetting_after(self, seconds: u64) -> Self {
         let is_earlier = self.reset.is_some_and(|reset| seconds < reset);
         Self {

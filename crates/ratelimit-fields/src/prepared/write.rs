@@ -15,10 +15,9 @@ use super::{
 };
 
 impl Prepared {
-    /// Adds the fields to a response, merged with those of an inner service.
+    /// Adds the fields to a response by the rules of [`merge_into`](crate::merge_into).
     ///
-    /// The rules are those of [`merge_into`](crate::merge_into). `Retry-After` is not changed. A list of more than
-    /// [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is omitted as a whole, because clients would ignore it.
+    /// `Retry-After` is not changed. A list of more than [`MAX_ITEMS`] limits or [`MAX_LENGTH`] bytes is omitted.
     pub fn write<B>(&self, response: &mut Response<B>, report: &Report<'_>) {
         let dialect = match self.form {
             Form::Dialect(dialect) => dialect,
@@ -46,21 +45,19 @@ impl Prepared {
         }
     }
 
-    /// Returns `true` if [`write_numbers`](Self::write_numbers) can be used for this number of policies.
-    ///
-    /// These are the dialects with lists, without draft-06 limits and partition keys.
+    /// Returns `true` if [`write_numbers`](Self::write_numbers) can be used: with all policies, at most 16, in a
+    /// dialect with lists, without draft-06 limits and partition keys.
     pub fn takes_numbers(&self, policies: usize) -> bool {
         let is_list = self.form.list().is_some();
         let shows_keys = self.limits.iter().any(|limit| limit.shows_partition_key);
         is_list && !self.adds_draft06_limit && !shows_keys && self.limits.len() == policies && policies <= MAX_NUMBERS
     }
 
-    /// Adds the fields of an admitted request, like [`write`](Self::write), from the remaining units and the seconds
-    /// until the reset of each policy, in the order of [`new`](Self::new).
+    /// Adds the fields of an admitted request, from the remaining units and the seconds until the reset of each policy,
+    /// in the order of [`new`](Self::new).
     ///
-    /// Use this if [`takes_numbers`](Self::takes_numbers) is true for the number of policies. Returns `false` and writes
-    /// nothing if the numbers do not determine the fields: in the editors' copy, a response with `Retry-After` needs
-    /// [`write`](Self::write).
+    /// Requires [`takes_numbers`](Self::takes_numbers). Returns `false` and writes nothing if the response needs
+    /// [`write`](Self::write), as with `Retry-After` in the editors' copy.
     ///
     /// ```
     /// use http::HeaderMap;
@@ -122,8 +119,7 @@ impl Prepared {
         draft06::merge_limit(headers, limit, values);
     }
 
-    /// For example, `"burst";r=9;t=1, "daily";r=4999;t=86383`. Writes nothing if the list would be too long for
-    /// clients.
+    /// Writes nothing if the list would be too long for clients.
     fn push_list(&self, report: &Report<'_>, text: &mut Text) {
         let wait = report.retry_after.filter(|_| self.resets_with_retry_after());
         let nearest = wait.and_then(|_| nearest_limit(report.limits));
@@ -145,7 +141,6 @@ impl Prepared {
         }
     }
 
-    /// `limits` is the list of limits.
     #[inline]
     fn merge(&self, headers: &mut HeaderMap, limits: Option<HeaderValue>, key: &KeyOf<'_>) {
         if headers.contains_key(RATELIMIT) || headers.contains_key(RATELIMIT_POLICY) {
@@ -181,8 +176,6 @@ impl Prepared {
         self.form.list().is_some_and(|list| list.resets_with_retry_after)
     }
 
-    /// Returns the limit for dialects that report a single limit. If the response has `Retry-After`, the reset equals
-    /// `Retry-After`.
     fn closest(&self, report: &Report<'_>) -> Option<ClosestLimit> {
         if report.is_overloaded {
             return report.retry_after.map(ClosestLimit::of_nothing);
@@ -204,10 +197,10 @@ impl Prepared {
     }
 }
 
-/// More policies than a service usually has, and few enough that no list is too long.
+/// Few enough that no list is too long.
 const MAX_NUMBERS: usize = 16;
 
-/// Returns the index of the limit that explains `Retry-After` to the client: a violated limit, or else the closest one.
+/// The limit that explains `Retry-After`: a violated one, or else the closest.
 fn nearest_limit(limits: &[LimitNumbers]) -> Option<usize> {
     let limits = limits.iter().enumerate();
     let nearest = limits.min_by_key(|(_, limit)| (!limit.is_violated, limit.distance()));
