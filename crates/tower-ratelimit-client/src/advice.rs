@@ -14,8 +14,7 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 
 /// The arrival time of a response and the duration of its exchange.
 ///
-/// Dates in a response without `Date` are compared with `received`. With [trusted dates](Caps::trust_dates), the age of
-/// the response is computed from `received`, `elapsed` and `Date`.
+/// Dates in a response without `Date` are compared with `received`. [Trusted dates](Caps::trust_dates) need both.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -43,8 +42,8 @@ pub struct Exchange {
 
 /// The limits in one response: [`Hints`] that apply to this client, capped by [`Caps`].
 ///
-/// [`ClientLayer`](super::ClientLayer) inserts an `Advice` that is not [empty](Self::is_empty) into the extensions of
-/// the response. Use the type directly to build a client without Tower.
+/// [`ClientLayer`](super::ClientLayer) inserts it into the extensions of the response, unless it is
+/// [empty](Self::is_empty).
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -73,21 +72,20 @@ pub struct Exchange {
 ///
 /// # What is ignored
 ///
-/// - Malformed fields, each individually. [`ignored`](Self::ignored) returns the errors.
+/// - Malformed fields, each individually.
 /// - `RateLimit` fields of cached responses. Their `Retry-After` is shortened by `Age`.
-/// - `Retry-After` about a single resource, such as the result of a job. It applies to the server in responses with a
-///   4xx or 5xx status, with `RateLimit` fields, or with gRPC status 8 or 14.
+/// - `Retry-After` of responses without a 4xx or 5xx status, `RateLimit` fields, or gRPC status 8 or 14, which concerns
+///   a single resource, such as the result of a job.
 ///
 /// # What is read in addition to the drafts
 ///
-/// - `grpc-retry-pushback-ms` of a rejection is a wait in milliseconds. With `Retry-After`, the longer wait applies.
-/// - Seconds in `Retry-After` may have a fraction, which is rounded up.
-/// - `Retry-After` and the reset of an unnamed limit (drafts 03 to 07) may be Unix times. Numbers from 10⁹ are seconds,
-///   and numbers from 10¹² are milliseconds. A reset more than a day before or 366 days after the response is
-///   malformed, and such a `Retry-After` is a delay.
+/// - `grpc-retry-pushback-ms` of a rejection. The longer of this wait and `Retry-After` applies.
+/// - Fractions of seconds in `Retry-After`, rounded up.
+/// - Unix times in `Retry-After` and in the reset of an unnamed limit (drafts 03 to 07): seconds from 10⁹, milliseconds
+///   from 10¹². A reset more than a day before or 366 days after the response is malformed, and such a `Retry-After` is
+///   a delay.
 ///
-/// Dates and Unix times are compared with the `Date` of the response, because the server's clock sets both, or else
-/// with the local clock.
+/// Dates and Unix times are compared with the `Date` of the response, or else with the local clock.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Advice {
     limits: Vec<Limit>,
@@ -99,14 +97,12 @@ pub struct Advice {
 }
 
 impl Advice {
-    /// Parses the head of a response. Do not pass trailers, where these fields must not appear.
+    /// Parses the head of a response.
     pub fn read(status: StatusCode, headers: &HeaderMap, exchange: Exchange, caps: &Caps) -> Self {
         Self::read_as(&Profile::new(), status, headers, exchange, caps)
     }
 
-    /// Parses the head of a response, including the fields of a [`Profile`].
-    ///
-    /// [`limits`](Self::limits) returns the limits of the drafts first.
+    /// Parses the head of a response, including the fields of a [`Profile`], whose limits come last.
     pub fn read_as(
         profile: &Profile,
         status: StatusCode,
@@ -155,22 +151,18 @@ impl Advice {
         }
     }
 
-    /// Returns the limits in the order of the field. Those of several partitions can have the same name.
+    /// Returns the limits. Those of several partitions can have the same name.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// Returns the time during which nothing should be sent, at most [`Caps::max_wait`].
-    ///
-    /// Takes precedence over the windows of all limits, unless it is zero, which imposes no wait.
+    /// Returns the time during which nothing should be sent, at most [`Caps::max_wait`]. Zero imposes no wait.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
 
-    /// Returns `true` if the server has rejected the request because of a limit: with status 429, gRPC status 8, or
-    /// another status of the [`Profile`].
-    ///
-    /// The gRPC status is read from the header section only, where servers send it if the response has no messages.
+    /// Returns `true` if a limit has rejected the request: with status 429, another status of the [`Profile`], or gRPC
+    /// status 8 in the header section.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -186,8 +178,8 @@ impl Advice {
         self.is_rejection
     }
 
-    /// Returns `true` if the server forbids a retry: if `grpc-retry-pushback-ms` is negative or malformed, or if a
-    /// limit of a rejection without `Retry-After` has a quota of zero.
+    /// Returns `true` if the server forbids a retry: with a negative or malformed `grpc-retry-pushback-ms`, or with a
+    /// quota of zero in a rejection without `Retry-After`.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -213,12 +205,12 @@ impl Advice {
         self.dialect
     }
 
-    /// Returns one error for each malformed field that was ignored.
+    /// Returns one error for each malformed field.
     pub fn ignored(&self) -> &[FieldError] {
         &self.ignored
     }
 
-    /// Returns `true` if the response has no applicable limits, no `Retry-After` and no malformed fields.
+    /// Returns `true` without limits, `Retry-After` and malformed fields.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.retry_after.is_none() && self.ignored.is_empty()
     }
@@ -232,14 +224,12 @@ fn is_imposed(wait: Option<Duration>) -> bool {
     wait.is_some_and(|wait| !wait.is_zero())
 }
 
-/// Also accepts what the strict parser rejects.
 fn retry_after(hints: &Hints, reader: &mut Reader<'_>) -> Option<Duration> {
     let wait = reader.clock.retry_after(hints.retry_after(), reader.headers)?;
     reader.accept("Retry-After");
     Some(wait)
 }
 
-/// Servers also send Unix times in the fields of drafts 03 to 07, whose limits have no names.
 fn limits_of(hints: &Hints, reader: &mut Reader<'_>) -> Vec<Limit> {
     let mut limits = Vec::new();
     for (index, hint) in hints.limits().iter().enumerate() {
@@ -314,7 +304,6 @@ impl Ages {
     }
 }
 
-/// Servers use statuses other than 429 and 503, too.
 fn is_about_the_server(status: StatusCode, headers: &HeaderMap) -> bool {
     let is_grpc_error = matches!(grpc_status(headers), Some(b"8" | b"14"));
     status.is_client_error() || status.is_server_error() || is_grpc_error
@@ -328,7 +317,6 @@ fn pushback(headers: &HeaderMap) -> Option<Option<Duration>> {
     Some(line.and_then(number).filter(|_| is_alone).map(Duration::from_millis))
 }
 
-/// gRPC servers send the status of a rejected call in the header section.
 fn grpc_status(headers: &HeaderMap) -> Option<&[u8]> {
     headers.get("grpc-status").map(|status| status.as_bytes())
 }

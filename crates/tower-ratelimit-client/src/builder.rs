@@ -111,10 +111,10 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the maximum time that a request waits, at most one day. Default: two minutes.
+    /// Sets the maximum time that a request waits, including waits before retries, at most one day. Default: two
+    /// minutes.
     ///
-    /// The timeout starts when the service is called, and includes the waits before retries, but not the time until the
-    /// response arrives. A request that is known to exceed the timeout fails at once. With zero, no request waits.
+    /// A request that is known to exceed the timeout fails at once. With zero, no request waits.
     pub fn queue_timeout(mut self, queue_timeout: Duration) -> Self {
         self.config.queue_timeout = queue_timeout;
         self
@@ -122,7 +122,7 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the maximum number of waiting requests across all clones and origins, 1 to 1,000,000. Default: 1,024.
     ///
-    /// Further requests fail at once. [`ThrottledKind`](super::ThrottledKind) has an example.
+    /// Further requests fail at once.
     pub fn max_waiting(mut self, requests: usize) -> Self {
         self.config.max_waiting = requests;
         self
@@ -130,8 +130,8 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the maximum number of cached origins, or partitions of origins, 1 to 1,000,000. Default: 1,024.
     ///
-    /// If the cache is full, a new origin evicts one of a random sample of 16: preferably an origin without known
-    /// limits, then one that was used only once. Requests to an evicted origin complete.
+    /// If the cache is full, a new origin evicts one of a random sample of 16: preferably one without known limits,
+    /// then one that was used only once. Its requests complete.
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.config.max_origins = origins;
         self
@@ -139,23 +139,19 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Lengthens each wait by a random fraction of up to `percent` percent, 0 to 100. Default: 10.
     ///
-    /// Jitter spreads the requests that the clients of a server send after a wait. The requests of this client to one
-    /// origin share it. A wait that reaches [`Caps::max_wait`] is shortened instead: with 10 percent and a cap of 600
-    /// seconds, it lasts between 545 and 600 seconds.
+    /// A wait that reaches [`Caps::max_wait`] is shortened instead: with 10 percent and a cap of 600 seconds, it lasts
+    /// between 545 and 600 seconds. Waiting requests to one origin share the jitter.
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.config.jitter_percent = percent;
         self
     }
 
-    /// Partitions the requests to an origin, for example by user, API key or tenant.
+    /// Partitions the requests to an origin, for example by API key, so that a user with an exhausted quota does not
+    /// delay the others.
     ///
-    /// Use this if one client sends requests with the credentials of several users, so that a user with an exhausted
-    /// quota does not delay the others. Any value that distinguishes them works, and never leaves the process. If it
-    /// equals the `pk` parameter of the server, the client also recognizes its partition in responses that list
-    /// several.
-    ///
-    /// Default: all requests to an origin share its known limits, as do requests for which the closure returns `None`.
-    /// The closure must not block.
+    /// The value never leaves the process. If it equals the `pk` parameter of the server, the client also recognizes
+    /// its partition in responses that list several. Requests without a value share the known limits of the origin,
+    /// which is the default. The closure must not block.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -194,12 +190,11 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the [`Profile`] of an origin, which describes its header fields. Default: [`Profile::new`].
+    /// Sets the [`Profile`] of an origin. Default: [`Profile::new`].
     ///
     /// `origin` is a host, such as `api.github.com`, or a host with a port, such as `localhost:8080`, which takes
-    /// precedence. Profiles apply to `http` and `https`. If the URI of a request has no host, its `Host` field is used.
-    /// [`build`](Self::build) rejects an `origin` that is invalid or set twice, and a profile with an invalid field
-    /// name.
+    /// precedence. If the URI of a request has no host, its `Host` field is used. [`build`](Self::build) rejects an
+    /// `origin` that is invalid or set twice, and a profile with an invalid field name.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -238,7 +233,7 @@ impl<R> ClientLayerBuilder<R> {
     /// # }
     /// ```
     ///
-    /// To separate the resources of GitHub, whose exhausted search quota would delay other requests:
+    /// To separate the resources of GitHub:
     ///
     /// ```
     /// use tower_ratelimit_client::{BuildError, ClientLayer, Profile};
@@ -257,10 +252,10 @@ impl<R> ClientLayerBuilder<R> {
         self
     }
 
-    /// Sets the wall clock for dates in responses. Default: [`SystemTime::now`].
+    /// Sets the wall clock, for responses without `Date` and [trusted dates](Caps::trust_dates). Default:
+    /// [`SystemTime::now`].
     ///
-    /// Used for dates in responses without a `Date` field, and for `Date` itself if the client [trusts
-    /// dates](Caps::trust_dates). Set it to test such responses; paused Tokio time does not advance it.
+    /// Paused Tokio time does not advance it.
     pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.config.wall_clock = Box::new(wall_clock);
         self
@@ -269,13 +264,12 @@ impl<R> ClientLayerBuilder<R> {
     /// Retries each rejected request up to `count` times, 0 to 10. Default: 0.
     ///
     /// A [rejected](super::Advice::is_rejection) request of any method is retried, because the server has not processed
-    /// it. After 503, only idempotent methods are retried, because the server may have started to process the request.
-    /// A retry is queued like any other request. After 503 without `Retry-After`, only this request waits: one second,
-    /// then twice as long for each further attempt.
+    /// it; after 503, only an idempotent one. A retry is queued like any other request. After 503 without
+    /// `Retry-After`, only this request waits: one second, then twice as long for each further attempt.
     ///
     /// The response is returned if it [forbids a retry](super::Advice::is_final), if the wait would exceed the queue
-    /// timeout, if the queue is full, or if `clone_body` returned `None` because the body cannot be cloned.
-    /// `clone_body` is called before each attempt that can be followed by another.
+    /// timeout, if the queue is full, or if `clone_body`, called before each attempt that can be followed by another,
+    /// has returned `None`.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -317,8 +311,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// # Errors
     ///
-    /// Returns [`BuildError`] for the first setting that is outside its range, and for an invalid
-    /// [`profile`](Self::profile).
+    /// Returns [`BuildError`] for the first setting outside its range, and for an invalid [`profile`](Self::profile).
     pub fn build(self) -> Result<ClientLayer<R>, BuildError> {
         let config = self.config;
         config.profiles.check()?;

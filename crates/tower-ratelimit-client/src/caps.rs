@@ -5,8 +5,8 @@ use ratelimit_fields::MAX_INTEGER;
 
 /// Upper bounds on the values accepted from servers.
 ///
-/// Larger values are reduced to the cap. After a capped wait, the client sends a request, although the server imposed a
-/// longer wait.
+/// Larger values are reduced to the cap. After a capped wait, the client sends a request although the server imposed
+/// more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,8 +36,7 @@ impl Caps {
     const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
 
-    /// Creates caps for waits, from one second to one day, and for remaining units, from 1 to 999,999,999,999,999.
-    /// Dates are not [trusted](Self::trust_dates).
+    /// Creates caps for waits, from one second to one day, and for units, from 1 to 999,999,999,999,999.
     ///
     /// # Errors
     ///
@@ -55,8 +54,8 @@ impl Caps {
     /// Sets whether the `Date` of a response is compared with the local clock. Default: `false`.
     ///
     /// If `true`, the transit time of a response is subtracted from its waits, and a response whose `Date` precedes the
-    /// request by more than a second is treated as cached. This requires clocks that agree to the second: if the local
-    /// clock is ahead of the server's, the `RateLimit` fields of that server are ignored.
+    /// request by more than a second is treated as cached. If the local clock is ahead of the server's by more, the
+    /// `RateLimit` fields of that server are ignored.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -86,12 +85,12 @@ impl Caps {
         self
     }
 
-    /// Returns the longest wait that a server can impose. Default: ten minutes.
+    /// Returns the longest wait. Default: ten minutes.
     pub fn max_wait(&self) -> Duration {
         self.max_wait
     }
 
-    /// Returns the largest number of units accepted from a server. Default: 10,000.
+    /// Returns the largest number of units. Default: 10,000.
     pub fn max_units(&self) -> u64 {
         self.max_units
     }

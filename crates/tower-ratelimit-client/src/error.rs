@@ -7,7 +7,7 @@ use std::{
 
 /// An invalid setting, returned by [`build`](super::ClientLayerBuilder::build) and [`Caps::new`](super::Caps::new).
 ///
-/// The message names the setting, its value and the range. Compare [`setting`](Self::setting) instead.
+/// The message names the setting, its value and the range.
 ///
 /// ```
 /// use tower_ratelimit_client::ClientLayer;
@@ -168,8 +168,8 @@ impl Throttled {
         self.kind
     }
 
-    /// Returns the time, from the creation of the error, after which the server is expected to have units. `None` if
-    /// the request only waited behind others, and no known limit delays it.
+    /// Returns the time, from the creation of the error, until the server is expected to have units. `None` if the
+    /// request only waited behind others.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }
@@ -200,7 +200,7 @@ impl<E: fmt::Display> fmt::Display for ClientError<E> {
     }
 }
 
-/// `Display` shows the inner error, so `source` returns the source of that error.
+/// `Display` shows the inner error.
 impl<E: Error> Error for ClientError<E> {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match self {

@@ -6,8 +6,7 @@ use super::{Limit, NoRetries, origin::now, origins::Origins};
 
 /// A layer that delays requests while the quota of their server is exhausted.
 ///
-/// Clones, and the services created by them, share the known limits. The [crate documentation](super) has a complete
-/// program.
+/// Clones, and the services created by them, share the known limits.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -115,13 +114,12 @@ pub struct OriginStatus {
 }
 
 impl OriginStatus {
-    /// Returns at most 32 limits, with the units that this client can still spend and the remaining time of the window.
+    /// Returns the [limits](super::Pacing::limits), at most 32.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// Returns the remaining wait after `Retry-After` or a rejection, at most
-    /// [`Caps::max_wait`](super::Caps::max_wait).
+    /// Returns the remaining wait after `Retry-After` or a rejection.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -2,7 +2,7 @@
 //!
 //! [`ClientLayer`] wraps the service that sends requests. It parses the `RateLimit`, `RateLimit-Policy` and
 //! `Retry-After` fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while the
-//! quota of their server is exhausted, so that they are not rejected. Servers need not use `tower-quota`.
+//! quota of their server is exhausted.
 //!
 //! ```
 //! use std::time::Duration;
@@ -22,7 +22,7 @@
 //!
 //! assert_eq!(get().await?.status(), 200);
 //!
-//! // The server would reject the second request, so the client does not send it. With the default timeout, it would wait.
+//! // The server would reject the second request. With the default timeout, it would wait.
 //! let ClientError::Throttled(error) = get().await.unwrap_err() else { panic!() };
 //! assert!(error.retry_after() > Some(Duration::from_secs(29)));
 //! # Ok(())
@@ -33,47 +33,39 @@
 //!
 //! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`.
 //!
-//! - hyper-util: `ServiceBuilder::new().layer(ClientLayer::new()).service(client)`, with a
-//!   `hyper_util::client::legacy::Client`.
-//! - tonic: `HealthClient::new(ClientLayer::new().layer(channel))`, with a `tonic::transport::Channel`. All requests of
-//!   a channel have the same origin.
-//! - reqwest: convert its types in a `tower::service_fn`:
-//!   `client.execute(request.try_into()?).await.map(Response::from)`, where `request` is an
-//!   `http::Request<reqwest::Body>`.
+//! The README has programs for hyper-util, reqwest and tonic, where all requests of a channel have the same origin.
 //!
-//! Place the layer *inside* retry layers, so that retries wait as well; *inside* a cache, so that cache hits do not
-//! count; and *outside* connection pools and concurrency limits, so that waiting requests hold neither connections nor
-//! permits.
+//! Place the layer *inside* retry layers and caches, so that retries wait and cache hits do not count, and *outside*
+//! connection pools and concurrency limits, so that waiting requests hold neither connections nor permits.
 //!
 //! # What it obeys
 //!
 //! | a server sends | the client |
 //! |---|---|
 //! | nothing | does not delay requests |
-//! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until a later response reports more |
+//! | `r=5;t=10` | sends at most five requests in ten seconds, until a later response reports more |
 //! | `r=0;t=10` | waits ten seconds, then sends one request at a time until a response reports remaining units |
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
-//! | several limits | obeys all of them, even if they use two dialects |
-//! | `Retry-After`, seconds or a date | sends nothing until then, ignoring `t`, then one request at a time |
+//! | several limits | obeys all of them |
+//! | `Retry-After` | sends nothing until then, ignoring `t`, then one request at a time |
 //! | 429 or gRPC status 8, without a wait or with `Retry-After: 0` | waits a second, then twice as long after each further rejection |
 //! | 503 without a wait | does not delay other requests |
-//! | `grpc-retry-pushback-ms` in a rejection | does the same as after `Retry-After`; does not retry if it is negative |
+//! | `grpc-retry-pushback-ms` in a rejection | treats it as `Retry-After`; does not retry if it is negative |
 //! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
-//! | `X-RateLimit-*`, `anthropic-ratelimit-*` | ignores them, unless the origin has a [`Profile`] that defines them |
+//! | `X-RateLimit-*`, `anthropic-ratelimit-*` | ignores them, unless the origin has a [`Profile`] |
 //!
-//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`] documents the rules in full.
+//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`] has the rules in full.
 //!
 //! # What happens on failure
 //!
 //! A request that would wait too long, or that would exceed the limit on waiting requests, fails with
-//! [`ClientError::Throttled`], which contains the time until a retry is useful. A rejection is an ordinary response,
-//! unless [retries](ClientLayerBuilder::retries) are enabled.
+//! [`ClientError::Throttled`]. A rejection is an ordinary response, unless [retries](ClientLayerBuilder::retries) are
+//! enabled.
 //!
 //! # Together with a limit of your own: a webhook sender
 //!
-//! A webhook sender has thousands of receivers, each with its own limits, which the layer obeys. A `Limiter` of
-//! [`tower-quota`](https://docs.rs/tower-quota) adds a limit per origin in a store shared by all instances. A delivery
-//! that waits too long fails, so that a queue can retry it later.
+//! A `Limiter` of [`tower-quota`](https://docs.rs/tower-quota) adds a limit per receiver in a store shared by all
+//! instances.
 //!
 //! ```
 //! use std::{convert::Infallible, error::Error, time::Duration};
@@ -143,17 +135,15 @@
 //!
 //! # Clocks
 //!
-//! Waits use Tokio timers (`tokio::time::Instant`), so they require a runtime with time enabled, and tests can
-//! [pause](https://docs.rs/tokio/latest/tokio/time/fn.pause.html) them. Only dates in responses use the
+//! Waits use Tokio timers, which require a runtime with time enabled and can be
+//! [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html). Only dates in responses use the
 //! [`wall_clock`](ClientLayerBuilder::wall_clock).
 //!
 //! # What it does not do
 //!
 //! The layer cannot prevent every rejection: other clients may share the quota, and requests may cost more than one
-//! unit. It limits neither the concurrency nor the rate of requests to servers that send no limits. Limits known to one
-//! process are not shared with others.
-//!
-//! The timing of requests can identify a client to a server, even if the client hides its address.
+//! unit. Limits known to one process are not shared with others. The timing of requests can identify a client, even if
+//! it hides its address.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod advice;

@@ -40,37 +40,34 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns the name of the policy, or the name assigned by a [`Profile`](super::Profile). Limits of draft-06 and
-    /// draft-07 have none.
+    /// Returns the name of the policy or from the [`Profile`](super::Profile). Limits of draft-06 and draft-07 have
+    /// none.
     pub fn name(&self) -> Option<&str> {
         self.name.as_deref()
     }
 
-    /// Returns the partition key, if the server sends it.
+    /// Returns the partition key.
     pub fn partition_key(&self) -> Option<&[u8]> {
         self.partition_key.as_deref()
     }
 
-    /// Returns the quota unit: requests, unless `RateLimit-Policy` or a [`Profile`](super::Profile) specifies another.
+    /// Returns the quota unit. Default: requests.
     pub fn unit(&self) -> &Unit {
         static REQUESTS: Unit = Unit::Requests;
         self.unit.as_ref().unwrap_or(&REQUESTS)
     }
 
-    /// Returns the quota per window, if the server sends it, at most [`Caps::max_units`].
+    /// Returns the quota per window, at most [`Caps::max_units`].
     pub fn quota(&self) -> Option<u64> {
         self.quota
     }
 
-    /// Returns the remaining units, if known, at most [`Caps::max_units`]; 0 if a rejection only reports the reset of
-    /// the limit.
+    /// Returns the remaining units, at most [`Caps::max_units`]; 0 if a rejection has only the reset.
     pub fn remaining(&self) -> Option<u64> {
         self.remaining
     }
 
-    /// Returns the effective window, if the server sends it, at most [`Caps::max_wait`].
-    ///
-    /// The quota is not necessarily restored afterwards.
+    /// Returns the effective window, at most [`Caps::max_wait`].
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }

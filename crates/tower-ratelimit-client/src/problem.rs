@@ -4,10 +4,7 @@ use ratelimit_fields::problem_types;
 
 /// The reason for a rejection, parsed from a problem document of draft-ietf-httpapi-ratelimit-headers-11.
 ///
-/// Use this to distinguish an exhausted quota from reduced server capacity, or to display the violated policies.
-/// [`ClientLayer`](super::ClientLayer) does not read bodies.
-///
-/// Problem types are identified by their full URI. Unknown members and members of the wrong type are ignored.
+/// [`ClientLayer`](super::ClientLayer) does not read bodies. Unknown members and members of the wrong type are ignored.
 ///
 /// ```
 /// use tower_ratelimit_client::{Problem, ProblemKind};
@@ -82,8 +79,7 @@ impl Problem {
         self.kind
     }
 
-    /// Returns the names of the violated policies, as in `RateLimit` and `RateLimit-Policy`, or none if the server does
-    /// not send them.
+    /// Returns the names of the violated policies, if the server sends them.
     pub fn violated_policies(&self) -> &[String] {
         &self.violated_policies
     }

@@ -3,7 +3,6 @@ use ratelimit_fields::FieldError;
 
 use super::time::Clock;
 
-/// Also collects the errors of malformed fields.
 pub(super) struct Reader<'a> {
     pub(super) headers: &'a HeaderMap,
     pub(super) clock: &'a Clock,

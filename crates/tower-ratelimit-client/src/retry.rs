@@ -6,8 +6,7 @@ mod sealed {
 
 /// The retry policy for requests with body `B`: [`NoRetries`] or [`Retries`].
 ///
-/// A bound to accept a [`ClientLayer`](super::ClientLayer) with either policy. For custom rules, place `tower::retry`
-/// outside the client.
+/// For custom rules, place `tower::retry` outside the client.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicUsize, Ordering};

@@ -16,8 +16,7 @@ use super::{
 
 /// The service created by [`ClientLayer`].
 ///
-/// Ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit. Clones share the known
-/// limits.
+/// Ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit.
 ///
 /// ```
 /// use http::{Request, Response};
@@ -57,7 +56,7 @@ impl<S, R: Clone> Layer<S> for ClientLayer<R> {
 }
 
 impl<S, R> Client<S, R> {
-    /// Returns the layer, whose [`origin_status`](ClientLayer::origin_status) returns the known limits.
+    /// Returns the layer, which has the [known limits](ClientLayer::origin_status).
     pub fn layer(&self) -> &ClientLayer<R> {
         &self.layer
     }

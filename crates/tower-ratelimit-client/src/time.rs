@@ -1,5 +1,3 @@
-//! Waits that start with a response, in the formats of the drafts and of services.
-
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::{HeaderMap, HeaderValue, header::RETRY_AFTER};
@@ -33,7 +31,6 @@ impl Clock {
         }
     }
 
-    /// A delay in seconds, or a Unix time.
     pub(super) fn wait_of(&self, number: Duration) -> Option<Duration> {
         match is_time(number) {
             true => self.until(unix_time(number)?),
@@ -95,7 +92,7 @@ fn rounded_up(line: &HeaderValue) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// The whole part of a number, saturated, and whether it has a fraction.
+/// Saturated, and whether there is a fraction.
 pub(super) fn whole(text: &str) -> Option<(u64, bool)> {
     let (nanos, rest) = decimal(text)?;
     let whole = u64::try_from(nanos / NANOS).unwrap_or(u64::MAX);
@@ -177,14 +174,13 @@ fn days_since_1970(year: i64, month: i64, day: i64) -> Option<i64> {
     Some(years + lengths[..before].iter().sum::<i64>() + day - 1)
 }
 
-/// The digits and the rest of the text.
 fn digits(text: &str, count: usize) -> Option<(i64, &str)> {
     let (number, rest) = text.split_at_checked(count)?;
     let is_number = number.bytes().all(|byte| byte.is_ascii_digit());
     Some((number.parse().ok().filter(|_| is_number)?, rest))
 }
 
-/// In billionths, saturated, and the rest of the text.
+/// In billionths, saturated.
 fn decimal(text: &str) -> Option<(u128, &str)> {
     let end = text.find(|character: char| !character.is_ascii_digit());
     let (whole, rest) = text.split_at(end.unwrap_or(text.len()));
@@ -200,7 +196,6 @@ fn decimal(text: &str) -> Option<(u128, &str)> {
     Some((whole.saturating_mul(NANOS).saturating_add(fraction), rest))
 }
 
-/// The billionths after a decimal point and the rest of the text.
 fn fraction(text: &str) -> Option<(u128, &str)> {
     let text = text.strip_prefix('.')?;
     let end = text.find(|character: char| !character.is_ascii_digit());

@@ -9,10 +9,8 @@ pub(super) struct Item {
     pub(super) name: Option<String>,
     pub(super) partition_key: Option<Vec<u8>>,
     pub(super) unit: Unit,
-    /// If the server does not send it, the largest observed number of remaining units.
     quota: u64,
-    /// Requests that can be sent before `until`, in addition to those in flight. For other units, the last value from
-    /// the server.
+    /// Requests that can be sent before `until`. For other units, the last value from the server.
     left: u64,
     /// Requests that were sent with `left` at 0 since the server last sent the limit.
     without: u64,
@@ -24,7 +22,7 @@ pub(super) struct Item {
     lowest: Lowest,
 }
 
-/// The lowest value of the responses that arrived since the last request was sent.
+/// Since the last request was sent.
 #[derive(Debug, Default)]
 struct Lowest {
     last: u64,
@@ -66,7 +64,6 @@ impl Item {
     const SHORTEST_MEMORY: Duration = Duration::from_secs(10);
     const LONGEST_MEMORY: Duration = Duration::from_secs(60);
 
-    /// `None` if the server does not send the remaining units, or if the name and partition key are too long.
     pub(super) fn new(limit: &Limit, answer: &Answer, now: Instant, until: Instant) -> Option<Self> {
         let remaining = limit.remaining?;
         let length = limit.name.as_ref().map_or(0, String::len) + limit.partition_key.as_ref().map_or(0, Vec::len);
@@ -189,7 +186,6 @@ impl Item {
         self.left == 0
     }
 
-    /// The remaining units are uncertain from then on.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.until <= now
     }

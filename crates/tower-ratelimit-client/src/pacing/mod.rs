@@ -1,7 +1,5 @@
-//! Computes when the next request can be sent, without Tower, timers or a clock.
-//!
-//! Requests count as soon as they are sent. A response may or may not include other requests in flight, so the
-//! remaining units are a lower bound until no request is in flight.
+//! A response may or may not include other requests in flight, so the remaining units are a lower bound until no
+//! request is in flight.
 
 mod item;
 
@@ -65,14 +63,13 @@ use super::{Caps, advice::Advice, limit::Limit};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// Uses all units as fast as requests arrive, then waits. Minimizes the delay of jobs that fit into the quota.
+    /// Uses all units as fast as requests arrive, then waits.
     #[default]
     Greedy,
-    /// Spreads the units evenly over the rest of the window once they run low. Leaves units for other clients that
-    /// share the quota.
+    /// Spreads the units over the rest of the window once they run low, which leaves some for other clients.
     Pace {
-        /// The threshold in percent of the quota, 1 to 100; 100 always paces. If the server does not send its quota,
-        /// the largest observed number of remaining units is used.
+        /// The threshold in percent of the quota, 1 to 100. Without a quota from the server, the largest observed
+        /// number of remaining units is used.
         below_percent: u8,
     },
     /// Tracks limits, but never waits. Disables retries.
@@ -89,8 +86,8 @@ impl Strategy {
 /// The known limits of one server, from which the time of the next request is computed.
 ///
 /// Use `Pacing` to build a client without Tower. It neither reads a clock nor waits: acquire a permit, send the request
-/// or wait, and report the outcome. `now` must come from one monotonic clock. With Tokio, use
-/// `tokio::time::Instant::now().into_std()`, which tests can pause.
+/// or wait, and report the outcome. `now` must come from one monotonic clock, such as
+/// `tokio::time::Instant::now().into_std()`.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -120,28 +117,26 @@ impl Strategy {
 ///
 /// - Without known limits, no request waits.
 /// - After a response with `r` remaining units for `t` seconds, at most `r` requests are sent within `t`, until the
-///   response to a later request reports more. This applies to each limit separately.
-/// - Units that remain after `t` can still be used. Once none remain, requests are sent one at a time until a response
-///   reports the remaining units.
+///   response to a later request reports more, separately for each limit.
+/// - Units that remain after `t` can still be used. Then requests are sent one at a time until a response reports the
+///   remaining units.
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits, unless it is zero.
 /// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes less, this
 ///   time doubles with each further rejection in a row, up to [`Caps::max_wait`].
-/// - After a rejection or `Retry-After`, requests are also sent one at a time, until a response has neither. A request
+/// - After a rejection or `Retry-After`, requests are sent one at a time, until a response has neither. A request
 ///   without a response delays the next one for at most five seconds.
-/// - A limit that the server does not send again is forgotten when `t` has passed, and then as long again, but at least
-///   10 and at most 60 seconds.
-/// - At most 32 limits are tracked. A limit is ignored if its name and partition key together exceed 256 bytes.
+/// - A limit is forgotten `t` after the end of its window, at least 10 and at most 60 seconds.
+/// - At most 32 limits are tracked, whose name and partition key together have at most 256 bytes.
 ///
 /// # Units
 ///
 /// If a limit counts requests, each request costs one unit. Other units delay requests as follows:
 ///
-/// - `content-bytes`: requests are sent while any bytes remain, because the size of the next request is unknown. If
-///   none remain, nothing is sent within `t`, and then one request at a time.
 /// - `concurrent-requests`: at most `r` requests, and always one, are in flight. If no slots remain, nothing is sent
-///   within `t`, if the server sends `t`. The server releases a slot when the response body ends, which `Pacing` cannot
-///   observe: if bodies are long, limit the concurrency yourself.
-/// - Any other unit, such as the tokens of a [`Profile`](super::Profile): like `content-bytes`.
+///   within `t`. `Pacing` cannot observe the end of response bodies, which hold slots: if bodies are long, limit the
+///   concurrency yourself.
+/// - Any other unit, such as bytes or tokens: requests are sent while any units remain, because the cost of the next
+///   one is unknown. If none remain, nothing is sent within `t`, and then one request at a time.
 pub struct Pacing {
     strategy: Strategy,
     caps: Caps,
@@ -149,9 +144,7 @@ pub struct Pacing {
     partition_key: Option<Vec<u8>>,
     items: Vec<Item>,
     blocked_until: Option<Instant>,
-    /// Cancelled requests have numbers, too.
     last: u64,
-    /// Answered, lost or cancelled.
     finished: u64,
     /// Since the last request was sent.
     finished_since: u64,
@@ -166,7 +159,6 @@ pub struct Pacing {
 #[derive(Debug)]
 struct Trial {
     number: u64,
-    /// When another probe may be sent, even if this one has no response.
     expires_at: Instant,
 }
 
@@ -204,16 +196,16 @@ struct Trial {
 #[derive(Debug)]
 #[must_use = "the outcome of a sent request must be reported"]
 pub enum Acquire {
-    /// The request can be sent. Report its outcome.
+    /// The request can be sent.
     Ready(SendPermit),
-    /// The request must wait. Try again later.
+    /// The request must wait.
     Wait(Wait),
 }
 
 /// A permit to send one request.
 ///
-/// Report the outcome with [`Pacing::record_response`], [`Pacing::record_loss`] or [`Pacing::cancel`]. A permit dropped
-/// without a report counts as in flight forever, so the remaining units are underestimated.
+/// Report the outcome with [`Pacing::record_response`], [`Pacing::record_loss`] or [`Pacing::cancel`]. A dropped permit
+/// counts as in flight forever.
 ///
 /// ```
 /// use std::time::{Duration, Instant, SystemTime};
@@ -301,8 +293,7 @@ impl Pacing {
 
     /// Creates a `Pacing` without known limits.
     ///
-    /// Unlike the [builder](super::ClientLayerBuilder::strategy), accepts any percentage for [`Strategy::Pace`]: 0
-    /// never paces, and values above 100 are treated as 100.
+    /// With 0 percent, [`Strategy::Pace`] never paces; values above 100 are treated as 100.
     pub fn new(strategy: Strategy, caps: Caps) -> Self {
         Self {
             strategy,
@@ -320,18 +311,17 @@ impl Pacing {
         }
     }
 
-    /// Lengthens each wait by a random fraction of up to `percent` percent, like
-    /// [`jitter_percent`](super::ClientLayerBuilder::jitter_percent). Default: 0. Values above 100 are treated as 100.
+    /// Sets the [jitter](super::ClientLayerBuilder::jitter_percent) in percent, at most 100. Default: 0.
     #[must_use]
     pub fn with_jitter(mut self, percent: u8) -> Self {
         self.jitter_percent = percent.min(100);
         self
     }
 
-    /// Sets the partition key of the requests, as computed by the server. Default: none.
+    /// Sets the partition key of the requests, as decoded bytes: `alice` matches `pk=:YWxpY2U=:`. Default: none.
     ///
     /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
-    /// requests. Otherwise, all do. `key` is compared with the decoded bytes: `alice` matches `pk=:YWxpY2U=:`.
+    /// requests. Otherwise, all do.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -369,8 +359,7 @@ impl Pacing {
         self.settle();
     }
 
-    /// Records that a request was sent without receiving a response. The unit is not refunded, because the server may
-    /// have counted the request.
+    /// Records a request without a response, whose unit is not refunded, because the server may have counted it.
     pub fn record_loss(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.settle();
@@ -383,15 +372,13 @@ impl Pacing {
         self.settle();
     }
 
-    /// Returns the limits known at `now`, with the units that this client can still spend and the remaining time of the
-    /// window.
+    /// Returns the known limits, with the units that this client can still spend and the rest of the window.
     pub fn limits(&self, now: Instant) -> Vec<Limit> {
         let known = self.items.iter().filter(|item| item.is_known(now));
         known.map(|item| item.to_limit(now)).collect()
     }
 
-    /// Returns the time until which a [`Retry-After`](Advice::retry_after) or a [rejection](Advice::is_rejection)
-    /// blocks requests, or `None` if it has passed.
+    /// Returns the time until which a `Retry-After` or a rejection blocks requests, unless it has passed.
     pub fn blocked_until(&self, now: Instant) -> Option<Instant> {
         self.blocked_until.filter(|until| *until > now)
     }
@@ -557,8 +544,7 @@ impl Pacing {
         self.items.push(item);
     }
 
-    /// Once no request is in flight, the server has counted all requests. The lowest value that it has sent since the
-    /// last request is then exact.
+    /// Without requests in flight, the lowest value since the last request is exact.
     fn settle(&mut self) {
         if self.in_flight() == 0 {
             let (last, answers) = (self.last, self.finished_since);
@@ -566,7 +552,7 @@ impl Pacing {
         }
     }
 
-    /// A random time of at least `wait`, up to the cap, or if `wait` reaches the cap, shortly before the cap.
+    /// At least `wait`, up to the cap, or if `wait` reaches the cap, shortly before it.
     fn jittered(&self, wait: Duration) -> Duration {
         let cap = self.caps.max_wait();
         let wait = wait.min(cap);
@@ -585,7 +571,7 @@ impl Pacing {
     }
 }
 
-/// Omits the partition key, which may be a credential.
+/// The partition key may be a credential.
 impl fmt::Debug for Pacing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pacing")

@@ -11,8 +11,7 @@ use ratelimit_fields::Unit;
 
 /// The fields of one limit, for a [`Profile`](super::Profile).
 ///
-/// Numbers may have a fraction. Field names are case-insensitive, and
-/// [`build`](super::super::ClientLayerBuilder::build) rejects invalid ones.
+/// Numbers may have a fraction. [`build`](super::super::ClientLayerBuilder::build) rejects invalid field names.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -66,8 +65,8 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field that contains the name, for services with different limits for different requests. If it is
-    /// absent, empty or longer than 64 bytes, [`with_name`](Self::with_name) applies.
+    /// Sets the field that contains the name. If it is absent, empty or longer than 64 bytes,
+    /// [`with_name`](Self::with_name) applies.
     #[must_use]
     pub fn with_name_field(mut self, field: &'static str) -> Self {
         self.name_field = Some(field);
@@ -81,29 +80,29 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field that contains the quota.
+    /// Sets the field of the quota.
     #[must_use]
     pub fn with_quota(mut self, field: &'static str) -> Self {
         self.quota = Some(field);
         self
     }
 
-    /// Sets the field that contains the remaining units.
+    /// Sets the field of the remaining units.
     #[must_use]
     pub fn with_remaining(mut self, field: &'static str) -> Self {
         self.remaining = Some(field);
         self
     }
 
-    /// Sets the field that contains the used units: a number or, with the quota, two numbers such as `38/40`.
-    /// [`with_remaining`](Self::with_remaining) takes precedence.
+    /// Sets the field of the used units, or with the quota, such as `38/40`. [`with_remaining`](Self::with_remaining)
+    /// takes precedence.
     #[must_use]
     pub fn with_used(mut self, field: &'static str) -> Self {
         self.used = Some(field);
         self
     }
 
-    /// Sets the field that contains the time of the reset:
+    /// Sets the field of the reset:
     ///
     /// - seconds from now, such as `30` or `1.5`, or a duration with units, such as `6m0s` or `20ms`;
     /// - a Unix time: numbers from 10⁹ are seconds, and numbers from 10¹² are milliseconds;
@@ -116,8 +115,7 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field that contains the time of the reset in milliseconds, otherwise like
-    /// [`with_reset`](Self::with_reset).
+    /// Like [`with_reset`](Self::with_reset), with numbers in milliseconds.
     #[must_use]
     pub fn with_reset_ms(mut self, field: &'static str) -> Self {
         self.reset = Some(TimeField::milliseconds(field));

@@ -13,9 +13,8 @@ use ratelimit_fields::Unit;
 
 /// A description of the nonstandard rate-limit fields of a service.
 ///
-/// Use a profile for services with `X-RateLimit-*` or custom fields. Select it for each origin with
-/// [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse a response with
-/// [`Advice::read_as`](super::Advice::read_as).
+/// Select it for an origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse a
+/// response with [`Advice::read_as`](super::Advice::read_as).
 ///
 /// | profile | the client reads |
 /// |---|---|
@@ -27,8 +26,7 @@ use ratelimit_fields::Unit;
 ///
 /// # Describe a service
 ///
-/// The fields of each limit, further fields with a wait, and the statuses that reject a request. These also extend the
-/// profiles above.
+/// The fields of each limit, fields with a wait, and the statuses that reject a request also extend the profiles above.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -61,12 +59,9 @@ use ratelimit_fields::Unit;
 ///
 /// # Rules
 ///
-/// With every profile, `Retry-After` takes precedence, and the `RateLimit` fields of the drafts apply as well.
-/// [`Caps`](super::Caps) bound all values. A malformed field (for example `-1`, which some gateways send) is ignored
-/// individually, with an error in [`Advice::ignored`](super::Advice::ignored).
-///
-/// A limit on tokens delays requests only while no tokens remain, because the cost of the next request is unknown.
-/// Absolute times are compared as [for all responses](super::Advice#what-is-read-in-addition-to-the-drafts).
+/// With every profile, `Retry-After` takes precedence, the `RateLimit` fields of the drafts apply as well, and
+/// [`Caps`](super::Caps) bound all values. A malformed field, such as `-1`, is [ignored](super::Advice::ignored)
+/// individually.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     limits: Vec<LimitFields>,
@@ -76,7 +71,6 @@ pub struct Profile {
     default_wait: Option<Duration>,
 }
 
-/// The three fields of a limit: `$before`, `limit`, `remaining` or `reset`, `$after`.
 macro_rules! limit_fields {
     ($before:literal, $after:literal) => {
         LimitFields::new()
@@ -92,11 +86,11 @@ impl Profile {
         Self::default()
     }
 
-    /// Creates the profile of services with `X-RateLimit-*`, `X-Rate-Limit-*` or `RateLimit-*`, such as X, Okta,
-    /// Reddit, and services with express-rate-limit or tower-quota.
+    /// Creates the profile of services with `X-RateLimit-*`, `X-Rate-Limit-*` or `RateLimit-*`, such as X, Okta and
+    /// Reddit.
     ///
-    /// The reset can have [any format](LimitFields::with_reset). The limits are named `x-ratelimit` and `x-rate-limit`,
-    /// because a gateway and the service behind it can use different fields. The limit of `RateLimit-*` has no name.
+    /// The limits are named `x-ratelimit` and `x-rate-limit`, because a gateway and the service behind it can use
+    /// different fields. The limit of `RateLimit-*` has no name.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -122,14 +116,13 @@ impl Profile {
             .with_limit(limit_fields!("ratelimit-", ""))
     }
 
-    /// Creates the profile of GitHub ([its
-    /// documentation](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api)).
-    /// The name of the limit is its resource: `core`, `search`, `graphql`.
+    /// Creates the profile of
+    /// [GitHub](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api).
     ///
-    /// The limit of each resource delays all requests to the origin, unless
-    /// [`partition_by`](super::ClientLayerBuilder::partition_by) separates the resources. A 403 response is a rejection
-    /// if no units remain or if it has `Retry-After`. A 429 response with remaining units and without `Retry-After`
-    /// concerns a secondary limit: the client waits one minute, as GitHub recommends.
+    /// The name of the limit is its resource: `core`, `search`, `graphql`. The limit of each resource delays all
+    /// requests to the origin, unless [`partition_by`](super::ClientLayerBuilder::partition_by) separates the
+    /// resources. A 403 response is a rejection if no units remain or if it has `Retry-After`. After a rejection
+    /// without either, the client waits one minute.
     pub fn github() -> Self {
         Self::new()
             .with_limit(limit_fields!("x-ratelimit-", "").with_name_field("x-ratelimit-resource"))
@@ -137,11 +130,10 @@ impl Profile {
             .with_default_wait(Duration::from_secs(60))
     }
 
-    /// Creates the profile of OpenAI ([its documentation](https://platform.openai.com/docs/guides/rate-limits)), and of
-    /// services that use the same fields, with limits `requests` and `tokens`.
+    /// Creates the profile of [OpenAI](https://platform.openai.com/docs/guides/rate-limits), with limits `requests` and
+    /// `tokens`.
     ///
-    /// The reset is the time until the entire limit is restored, so after exhausting it, a client waits longer than
-    /// necessary.
+    /// The reset is the time until the entire limit is restored, so a client waits longer than necessary.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -169,8 +161,8 @@ impl Profile {
             .with_retry_after_ms("retry-after-ms")
     }
 
-    /// Creates the profile of Anthropic ([its documentation](https://platform.claude.com/docs/en/api/rate-limits)),
-    /// with limits `requests`, `tokens`, `input-tokens` and `output-tokens`.
+    /// Creates the profile of [Anthropic](https://platform.claude.com/docs/en/api/rate-limits), with limits `requests`,
+    /// `tokens`, `input-tokens` and `output-tokens`.
     ///
     /// The reset is the time at which the entire limit is restored.
     ///
@@ -212,15 +204,15 @@ impl Profile {
         self
     }
 
-    /// Adds a field that has the meaning of `Retry-After`, in [any format](LimitFields::with_reset) of a reset. The
-    /// longest wait of several fields applies. [`with_default_wait`](Self::with_default_wait) has an example.
+    /// Adds a field with the meaning of `Retry-After`, in any format [of a reset](LimitFields::with_reset). The longest
+    /// wait of several fields applies.
     #[must_use]
     pub fn with_retry_after(mut self, field: &'static str) -> Self {
         self.waits.push(TimeField::seconds(field));
         self
     }
 
-    /// Adds a field that has the meaning of `Retry-After` in milliseconds, such as `retry-after-ms`.
+    /// Like [`with_retry_after`](Self::with_retry_after), with numbers in milliseconds.
     #[must_use]
     pub fn with_retry_after_ms(mut self, field: &'static str) -> Self {
         self.waits.push(TimeField::milliseconds(field));
@@ -234,8 +226,7 @@ impl Profile {
         self
     }
 
-    /// Treats a response with `status`, such as 403, as a [rejection](super::Advice::is_rejection) only if it has a
-    /// wait or a limit without remaining units.
+    /// Treats a response with `status` as a rejection if it has a wait or a limit without remaining units.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -289,7 +280,6 @@ impl Profile {
         }
     }
 
-    /// The longest wait of the additional fields.
     pub(super) fn read_wait(&self, reader: &mut Reader<'_>) -> Option<Duration> {
         let waits = self.waits.iter().filter_map(|field| field.read(reader));
         waits.max()
