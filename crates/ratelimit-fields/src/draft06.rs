@@ -25,7 +25,7 @@ use super::{
     closest::ClosestLimit,
     draft11,
     error::{FieldError, Problem},
-    extension::{ExtensionValue, Extensions, Prefix, extension_methods},
+    extension::{ExtensionValue, Extensions, extension_methods},
     hint_items::{LimitHint, PolicyHint},
     list::{List, Member},
     names::RATELIMIT_POLICY,

@@ -142,12 +142,6 @@ impl From<Parameters> for Extensions {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Prefix {
-    Required,
-    Optional,
-}
-
 impl Extensions {
     pub(super) fn get(&self, name: &str) -> Option<&ExtensionValue> {
         self.iter()
@@ -162,7 +156,7 @@ impl Extensions {
         &mut self,
         name: &str,
         value: impl Into<ExtensionValue>,
-        prefix: Prefix,
+        needs_prefix: bool,
     ) -> Result<(), FieldError> {
         let error = |problem: Problem| Err(problem.of(M::FIELD));
         let value = value.into();
@@ -173,7 +167,7 @@ impl Extensions {
         if M::KNOWN.contains(&name) {
             return error(Problem::ExtensionName("is reserved"));
         }
-        if prefix == Prefix::Required && !is_prefixed(name) {
+        if needs_prefix && !is_prefixed(name) {
             return error(Problem::ExtensionName(
                 "has no vendor prefix, such as acme- in acme-burst",
             ));
@@ -214,7 +208,7 @@ macro_rules! extension_methods {
         /// Returns an error if the name has no vendor prefix, as in `acme-burst`, or if this dialect cannot represent
         /// the name or the value.
         pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
-            self.extensions.set::<Self>(name, value, Prefix::Required)?;
+            self.extensions.set::<Self>(name, value, true)?;
             Ok(self)
         }
 
@@ -230,7 +224,7 @@ macro_rules! extension_methods {
             name: &str,
             value: impl Into<ExtensionValue>,
         ) -> Result<Self, FieldError> {
-            self.extensions.set::<Self>(name, value, Prefix::Optional)?;
+            self.extensions.set::<Self>(name, value, false)?;
             Ok(self)
         }
     };

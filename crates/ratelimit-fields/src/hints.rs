@@ -66,8 +66,8 @@ impl Hints {
         if seconds::age(headers) > 0 {
             return hints;
         }
-        hints.read_limits(headers);
-        hints.read_policies(headers);
+        (hints.limits, hints.limits_dialect) = hints.parse(headers, RATELIMIT, |wire| wire.limits);
+        (hints.policies, hints.policies_dialect) = hints.parse(headers, RATELIMIT_POLICY, |wire| wire.policies);
         hints.read_numbers(headers);
         hints
     }
@@ -122,16 +122,6 @@ impl Hints {
         read.map_err(|error| self.ignored.push(error)).ok()
     }
 
-    fn read_limits(&mut self, headers: &HeaderMap) {
-        let Some((dialect, limits)) = read(headers, RATELIMIT, |wire| wire.limits) else {
-            return;
-        };
-        if let Some(limits) = self.keep(limits) {
-            self.limits = limits;
-            self.limits_dialect = dialect;
-        }
-    }
-
     /// The fields of such a dialect can be combined with those of another.
     fn read_numbers(&mut self, headers: &HeaderMap) {
         for dialect in Dialect::ALL {
@@ -162,25 +152,21 @@ impl Hints {
             && item.quota.map_or_else(is_of_its_policy, is_quota)
     }
 
-    fn read_policies(&mut self, headers: &HeaderMap) {
-        let Some((dialect, policies)) = read(headers, RATELIMIT_POLICY, |wire| wire.policies) else {
-            return;
-        };
-        if let Some(policies) = self.keep(policies) {
-            self.policies = policies;
-            self.policies_dialect = dialect;
+    fn parse<T>(
+        &mut self,
+        headers: &HeaderMap,
+        name: HeaderName,
+        parse_of: impl Fn(&Wire) -> Option<Parse<T>>,
+    ) -> (Vec<T>, Option<Dialect>) {
+        let lines = headers.get_all(name);
+        if lines.iter().next().is_none() {
+            return (Vec::new(), None);
         }
+        let dialect = Dialect::detect(&lines);
+        let own = dialect.and_then(|dialect| parse_of(dialect.wire()));
+        // A field in no dialect has the errors of draft-11.
+        let parse = own.or_else(|| parse_of(Dialect::Draft11.wire()));
+        let items = parse.and_then(|parse| self.keep(parse(lines)));
+        items.map_or((Vec::new(), None), |items| (items, dialect))
     }
-}
-
-type Read<T> = (Option<Dialect>, Result<Vec<T>, FieldError>);
-
-/// Returns `None` if the field is absent. A field in no dialect has the errors of draft-11.
-fn read<T>(headers: &HeaderMap, name: HeaderName, parse_of: impl Fn(&Wire) -> Option<Parse<T>>) -> Option<Read<T>> {
-    let lines = headers.get_all(name);
-    lines.iter().next()?;
-    let dialect = Dialect::detect(&lines);
-    let own = dialect.and_then(|dialect| parse_of(dialect.wire()));
-    let parse = own.or_else(|| parse_of(Dialect::Draft11.wire()))?;
-    Some((dialect, parse(lines)))
 }

@@ -5,7 +5,7 @@ use sfv::{BareItem, ListSerializer, Version};
 
 use super::{
     error::{FieldError, Problem},
-    extension::{ExtensionValue, Extensions, Prefix, extension_methods},
+    extension::{ExtensionValue, Extensions, extension_methods},
     list::Member,
     names::{RATELIMIT, RATELIMIT_POLICY},
     parameters::{EFFECTIVE_WINDOW, Parameters, QUOTA, Serializer, WINDOW},

@@ -1,4 +1,3 @@
-mod limit;
 mod policies;
 mod policy;
 mod report;
@@ -9,7 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::HeaderValue;
 
-use self::limit::PreparedLimit;
 pub(super) use self::policies::{Policies, named_policies};
 pub use self::{
     policy::PreparedPolicy,
@@ -56,7 +54,7 @@ pub struct Prepared {
     form: Form,
     policies: Policies,
     hidden_policies: Option<HeaderValue>,
-    limits: Arc<[PreparedLimit]>,
+    limits: Arc<[PreparedPolicy]>,
     adds_draft06_limit: bool,
 }
 
@@ -91,10 +89,9 @@ impl Prepared {
         dialect: Dialect,
         policies: impl IntoIterator<Item = P>,
     ) -> Result<Self, FieldError> {
-        let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
-        let (prepared, is_named) = Self::of(Form::Dialect(dialect), &policies);
+        let (prepared, is_named) = Self::of(Form::Dialect(dialect), policies);
         is_named?;
-        let policies = (dialect.wire().prepare)(&policies)?;
+        let policies = (dialect.wire().prepare)(&prepared.limits)?;
         Ok(Self { policies, ..prepared })
     }
 
@@ -114,8 +111,7 @@ impl Prepared {
     /// ```
     #[must_use]
     pub fn limits_only<P: Into<PreparedPolicy>>(dialect: Dialect, policies: impl IntoIterator<Item = P>) -> Self {
-        let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
-        Self::of(Form::Dialect(dialect), &policies).0
+        Self::of(Form::Dialect(dialect), policies).0
     }
 
     /// Creates a writer of the three [`X-RateLimit-*`](super::legacy) fields.
@@ -139,18 +135,21 @@ impl Prepared {
     /// ```
     #[must_use]
     pub fn legacy<P: Into<PreparedPolicy>>(reset: LegacyReset, policies: impl IntoIterator<Item = P>) -> Self {
-        let policies: Vec<PreparedPolicy> = policies.into_iter().map(Into::into).collect();
-        Self::of(Form::Legacy(reset), &policies).0
+        Self::of(Form::Legacy(reset), policies).0
     }
 
     /// Also returns the error of the first invalid name.
-    fn of(form: Form, policies: &[PreparedPolicy]) -> (Self, Result<(), FieldError>) {
-        let list = form.list();
+    fn of<P: Into<PreparedPolicy>>(
+        form: Form,
+        policies: impl IntoIterator<Item = P>,
+    ) -> (Self, Result<(), FieldError>) {
         let mut is_named = Ok(());
-        let limits = policies.iter().map(|policy| {
-            let (limit, result) = PreparedLimit::new(list, policy);
-            is_named = is_named.clone().and(result);
-            limit
+        let limits = policies.into_iter().map(|policy| {
+            let mut policy = policy.into();
+            if let Some(list) = form.list() {
+                is_named = is_named.clone().and(policy.start_items(list.item));
+            }
+            policy
         });
         let prepared = Self {
             form,
@@ -189,7 +188,7 @@ impl Prepared {
 
     /// Returns the position of a policy for [`LimitNumbers::policy`].
     pub fn position(&self, policy: &str) -> Option<usize> {
-        self.limits.iter().position(|limit| *limit.policy == *policy)
+        self.limits.iter().position(|limit| limit.item.name() == policy)
     }
 
     /// Returns a copy with separate reference counts. One copy per thread avoids contention.

@@ -1,4 +1,11 @@
-use super::super::{Unit, draft11, seconds::whole_seconds};
+use sfv::ItemSerializer;
+
+use super::{
+    super::{FieldError, Unit, draft11, seconds::whole_seconds, text::Text},
+    report::KeyOf,
+};
+
+const SEPARATOR: &str = ", ";
 
 /// A quota policy for [`Prepared`](super::Prepared), created from a draft-11 item.
 ///
@@ -21,6 +28,8 @@ pub struct PreparedPolicy {
     pub(super) reset: u64,
     pub(super) has_custom_unit: bool,
     pub(super) shows_partition_key: bool,
+    /// For example, `, "minute";r=`. `None` without lists, and if the dialect cannot represent the name.
+    start: Option<Box<str>>,
 }
 
 impl PreparedPolicy {
@@ -58,6 +67,36 @@ impl PreparedPolicy {
     pub(crate) fn counts_requests(&self) -> bool {
         !self.has_custom_unit && *self.item.unit() == Unit::Requests
     }
+
+    /// `item_of` serializes a limit with this name, with 0 remaining units at the end of the text.
+    pub(super) fn start_items(&mut self, item_of: fn(&str) -> Result<String, FieldError>) -> Result<(), FieldError> {
+        let name = self.item.name();
+        let mut item = item_of(name).map_err(|error| error.of_policy(name))?;
+        item.pop();
+        self.start = Some(format!("{SEPARATOR}{item}").into());
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn push(&self, list: &mut Text, remaining: u64, reset: Option<u64>) {
+        let Some(start) = &self.start else { return };
+        let separator = if list.is_empty() { SEPARATOR.len() } else { 0 };
+        list.push(&start[separator..]);
+        list.push_integer(remaining);
+        if let Some(reset) = reset {
+            list.push(";t=");
+            list.push_integer(reset);
+        }
+    }
+
+    pub(super) fn push_key(&self, list: &mut Text, key: &KeyOf<'_>) {
+        if let Some(key) = key(self.item.name()).filter(|_| self.start.is_some()) {
+            let mut text = String::new();
+            let _ = ItemSerializer::with_buffer(&mut text).bare_item(&key[..]);
+            list.push(";pk=");
+            list.push(&text);
+        }
+    }
 }
 
 impl From<draft11::PolicyItem> for PreparedPolicy {
@@ -68,6 +107,7 @@ impl From<draft11::PolicyItem> for PreparedPolicy {
             item,
             has_custom_unit: false,
             shows_partition_key: false,
+            start: None,
         }
     }
 }

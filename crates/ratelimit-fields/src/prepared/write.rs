@@ -158,7 +158,7 @@ impl Prepared {
     fn merge_lists(&self, headers: &mut HeaderMap, rate_limit: Option<HeaderValue>, key: &KeyOf<'_>) {
         let is_custom = |name: &str| {
             let mut prepared = self.limits.iter();
-            prepared.any(|limit| limit.has_custom_unit && *limit.policy == *name)
+            prepared.any(|limit| limit.has_custom_unit && limit.item.name() == name)
         };
         if let Some(list) = self.form.list() {
             let own = OwnLists {
@@ -183,7 +183,7 @@ impl Prepared {
         let limits = report.limits.iter();
         let known = limits.filter_map(|limit| Some((limit, self.limits.get(limit.policy)?)));
         let (closest, prepared) = known
-            .filter(|(_, prepared)| prepared.counts_requests)
+            .filter(|(_, prepared)| prepared.counts_requests())
             .min_by_key(|(limit, _)| limit.distance())?;
         let closest = match report.retry_after {
             Some(seconds) => closest.resetting_after(seconds),
