@@ -34,7 +34,7 @@ pub enum Draft11 {}
 
 /// The `RateLimit` field: the remaining units of a client.
 ///
-/// Remaining units are not guaranteed.
+/// Remaining units are not guaranteed: a request may be rejected although units remain, or served although none do.
 ///
 /// ```
 /// use std::time::Duration;

@@ -114,7 +114,8 @@ impl<R> ClientLayerBuilder<R> {
     /// Sets the maximum time that a request waits, including waits before retries, at most one day. Default: two
     /// minutes.
     ///
-    /// A request that is known to exceed the timeout fails at once. With zero, no request waits.
+    /// The timeout starts when the service is called, and does not limit the time until the response arrives. A request
+    /// that is known to exceed the timeout fails at once. With zero, no request waits.
     pub fn queue_timeout(mut self, queue_timeout: Duration) -> Self {
         self.config.queue_timeout = queue_timeout;
         self

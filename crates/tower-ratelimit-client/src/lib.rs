@@ -43,7 +43,7 @@
 //! | a server sends | the client |
 //! |---|---|
 //! | nothing | does not delay requests |
-//! | `r=5;t=10` | sends at most five requests in ten seconds, until a later response reports more |
+//! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until a later response reports more |
 //! | `r=0;t=10` | waits ten seconds, then sends one request at a time until a response reports remaining units |
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
 //! | several limits | obeys all of them |
