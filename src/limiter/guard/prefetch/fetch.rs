@@ -4,10 +4,9 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     super::rejection_cache::CachedCall,
+    Prefetch,
     batch::Batch,
-    fetching::{Fetching, Order, Verdicts},
-    pool::{BatchPool, Batches},
-    state::Prefetch,
+    pool::{BatchPool, Batches, Order, Verdicts},
 };
 use crate::{
     decision::{Decision, Plan},
@@ -66,8 +65,8 @@ impl Fetch {
         self.is_late = true;
         let mut verdicts = Verdicts::new();
         let mut shard = self.prefetch.holdings.lock(self.plan.partition());
-        if let Some(fetching) = self.under_way(&mut shard) {
-            fetching.give_up(error, &mut verdicts);
+        if let Some(pool) = self.pool(&mut shard) {
+            pool.give_up(error, &mut verdicts);
         }
         drop(shard);
         tell(verdicts);
@@ -97,13 +96,13 @@ impl Fetch {
         let (_dropped, is_held);
         let is_charged = batch.is_some();
         let mut shard = prefetch.holdings.lock(partition);
-        match (self.end(&mut shard), shard.get_mut(partition)) {
-            (Some(mut fetching), Some(pool)) => {
-                fetching.is_stale = prefetch.cache.may_have_settled(partition, self.order.at);
-                _dropped = pool.landed(fetching, &decision, batch, prefetch.clock.now(), verdicts);
+        match self.pool(&mut shard) {
+            Some(pool) => {
+                let is_stale = prefetch.cache.may_have_settled(partition, self.order.at);
+                _dropped = pool.landed(&decision, batch, is_stale, prefetch.clock.now(), verdicts);
                 is_held = pool.has_batches();
             }
-            _ => (_dropped, is_held) = (Batches::from_iter(batch), false),
+            None => (_dropped, is_held) = (Batches::from_iter(batch), false),
         }
         drop(shard);
         if self.is_late && is_charged {
@@ -119,9 +118,9 @@ impl Fetch {
     fn failed(&self, error: &StoreError, verdicts: &mut Verdicts) {
         let Self { prefetch, plan, .. } = self;
         let mut shard = prefetch.holdings.lock(plan.partition());
-        if let (Some(fetching), Some(pool)) = (self.end(&mut shard), shard.get_mut(plan.partition())) {
+        if let Some(pool) = self.pool(&mut shard) {
             let paused_until = prefetch.clock.now().saturating_add(self.terms.lifetime / 8);
-            pool.failed(fetching, error, paused_until, verdicts);
+            pool.failed(error, paused_until, verdicts);
         }
         drop(shard);
         if !matches!(error.kind(), StoreErrorKind::CircuitOpen | StoreErrorKind::Overloaded) {
@@ -129,16 +128,10 @@ impl Fetch {
         }
     }
 
-    fn under_way<'a>(&self, shard: &'a mut BoundedMap<BatchPool>) -> Option<&'a mut Fetching> {
+    /// Returns `None` if the pool was evicted or has new policies.
+    fn pool<'a>(&self, shard: &'a mut BoundedMap<BatchPool>) -> Option<&'a mut BatchPool> {
         let pool = shard.get_mut(self.plan.partition())?;
-        let fetching = pool.fetching.as_mut();
-        fetching.filter(|fetching| fetching.order.id == self.order.id)
-    }
-
-    /// Returns `None` if the partition was evicted or has new policies.
-    fn end(&self, shard: &mut BoundedMap<BatchPool>) -> Option<Fetching> {
-        let pool = shard.get_mut(self.plan.partition())?;
-        pool.fetching.take_if(|fetching| fetching.order.id == self.order.id)
+        pool.has_ordered(self.order.id).then_some(pool)
     }
 }
 
@@ -151,8 +144,10 @@ fn tell(verdicts: Verdicts) {
 
 impl Drop for Fetch {
     fn drop(&mut self) {
+        let mut shard = self.prefetch.holdings.lock(self.plan.partition());
+        let abandoned = self.pool(&mut shard).map(BatchPool::abandon);
+        drop(shard);
         // Waiting requests notice that their channels are closed.
-        let fetching = self.end(&mut self.prefetch.holdings.lock(self.plan.partition()));
-        drop(fetching);
+        drop(abandoned);
     }
 }

@@ -8,28 +8,95 @@
 
 mod batch;
 mod fetch;
-mod fetching;
 mod pace;
 mod pool;
-mod state;
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    fmt,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
-use tokio::{runtime::Handle, task::yield_now, time::Instant};
+use tokio::{
+    runtime::Handle,
+    sync::watch,
+    task::{AbortHandle, yield_now},
+    time::Instant,
+};
 
-pub(super) use self::state::Prefetch;
 use self::{
     fetch::Fetch,
     pool::{BatchPool, Step},
 };
+use super::rejection_cache::RejectionCache;
 use crate::{
+    clock::Clock,
     decision::{Decision, Outcome, Plan},
     error::StoreError,
-    partition::PartitionId,
     policy::BatchTerms,
+    round_trips::RoundTrips,
+    sync::{bounded_map::BoundedMap, mutex::Mutex, sharded::Sharded},
 };
 
+/// Dropping it refunds all units.
+pub(super) struct Prefetch {
+    holdings: Sharded<BoundedMap<BatchPool>>,
+    cache: Arc<RejectionCache>,
+    /// The deadline of calls that no request waits for.
+    deadline: Duration,
+    round_trips: Mutex<RoundTrips>,
+    /// The lifetime of a batch in microseconds, which depends on the round trip to the store.
+    lifetime: AtomicU64,
+    clock: Clock,
+    next_id: AtomicU64,
+    task: Mutex<Option<AbortHandle>>,
+    /// Has one receiver per [`Fetch`].
+    fetches: watch::Sender<()>,
+    /// Has a clone per flush in progress, during which prefetching pauses.
+    flushes: Arc<()>,
+}
+
 impl Prefetch {
+    const CAP: usize = 1 << 14;
+    const TICK: Duration = Duration::from_millis(50);
+    /// The minimum; for a remote store, fetching the next batch takes longer.
+    const LIFETIME: Duration = Duration::from_secs(1);
+    /// The call takes one, the next call starts two before the expiry, and one remains for spending the units.
+    const LIFETIME_ROUND_TRIPS: u32 = 4;
+    /// A minimum, because a short pause of the store must not extend the lifetime.
+    const DISTANCE_WINDOW: Duration = Duration::from_secs(30);
+
+    pub(super) fn new(cache: Arc<RejectionCache>, deadline: Duration, clock: Clock) -> Self {
+        Self {
+            holdings: Sharded::new(Self::CAP, |cap| BoundedMap::new(cap, || {})),
+            cache,
+            deadline,
+            round_trips: Mutex::new(RoundTrips::new(Self::DISTANCE_WINDOW)),
+            lifetime: AtomicU64::new(Self::LIFETIME.as_micros() as u64),
+            clock,
+            next_id: AtomicU64::new(0),
+            task: Mutex::default(),
+            fetches: watch::Sender::default(),
+            flushes: Arc::default(),
+        }
+    }
+
+    fn terms(&self, terms: BatchTerms) -> BatchTerms {
+        terms.with_lifetime(Duration::from_micros(self.lifetime.load(Ordering::Relaxed)))
+    }
+
+    fn answered_after(&self, time: Duration) {
+        let mut round_trips = self.round_trips.lock();
+        round_trips.record(time, Instant::now());
+        let shortest = round_trips.shortest().unwrap_or_default();
+        let lifetime = Self::LIFETIME.max(shortest.saturating_mul(Self::LIFETIME_ROUND_TRIPS));
+        let micros = u64::try_from(lifetime.as_micros()).unwrap_or(u64::MAX);
+        self.lifetime.store(micros, Ordering::Relaxed);
+    }
+
     pub(super) fn spend(self: &Arc<Self>, plan: &Plan, terms: BatchTerms) -> Option<Decision> {
         let terms = self.terms(terms);
         let part = plan.only_part()?;
@@ -42,7 +109,7 @@ impl Prefetch {
         let decision = pool.spend(plan, now)?;
         let order = match self.is_flushing() {
             true => None,
-            false => pool.order_ahead(terms, now, || self.next_id()),
+            false => pool.order_ahead(terms, now, &self.next_id),
         };
         drop(shard);
         // Without a runtime, no task could wait for the answer.
@@ -63,11 +130,12 @@ impl Prefetch {
         let verdict = match self.step(&plan, terms) {
             Step::Alone => return self.decide_alone(&plan, terms, deadline).await,
             Step::Decided(decision) => return Ok(decision),
-            Step::Fetch(order, verdict) => {
-                Fetch::new(self, &plan, terms, order).begin(deadline);
+            Step::Wait(verdict, order) => {
+                if let Some(order) = order {
+                    Fetch::new(self, &plan, terms, order).begin(deadline);
+                }
                 verdict
             }
-            Step::Wait(verdict) => verdict,
         };
         match self.cache.store.within(deadline, verdict).await {
             // The runtime of the fetching task has ended.
@@ -127,20 +195,19 @@ impl Prefetch {
     /// Discards held units without a refund. Units prefetched before the reset completes might or might not be reset,
     /// so prefetching pauses.
     pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        let (prefetch, partition) = (self, plan.partition());
-        self.resets.lock().push(partition);
-        let _resetting = Resetting { prefetch, partition };
+        let _resetting = self.cache.resetting(&plan);
+        let partition = plan.partition();
         if let Some(pool) = self.holdings.lock(partition).get_mut(partition) {
             pool.forget();
         }
-        self.cache.reset(plan).await
+        self.cache.store.bare.reset(plan).await
     }
 
     fn step(&self, plan: &Plan, terms: BatchTerms) -> Step {
         let Some(part) = plan.only_part().filter(|_| Handle::try_current().is_ok()) else {
             return Step::Alone;
         };
-        let (partition, id) = (part.partition(), self.next_id());
+        let partition = part.partition();
         // Declared before the lock, so dropped after it.
         let (_expired, _older);
         let mut shard = self.holdings.lock(partition);
@@ -150,10 +217,10 @@ impl Prefetch {
         let pool = shard.get_or_insert_with(partition, is_expired, BatchPool::worth, new);
         _older = (!pool.is_about(part.policies())).then(|| std::mem::replace(pool, new()));
         _expired = pool.take_expired(now);
-        if self.is_flushing() || self.resets.lock().contains(&partition) {
+        if self.is_flushing() || self.cache.is_resetting(partition) {
             return Step::Alone;
         }
-        pool.step(plan, terms, now, id)
+        pool.step(plan, terms, now, &self.next_id)
     }
 
     /// Does nothing if the pool has other policies.
@@ -164,14 +231,13 @@ impl Prefetch {
         pool.is_about(part.policies()).then(|| act(pool))
     }
 
-    pub(super) fn pause(&self) -> Flushing<'_> {
-        self.flushes.fetch_add(1, Ordering::SeqCst);
-        Flushing(self)
+    /// Until the returned value is dropped. `flush` locks each pool, so it finds all fetches that started before.
+    pub(super) fn pause(&self) -> Arc<()> {
+        Arc::clone(&self.flushes)
     }
 
-    /// `flush` locks each pool, so it finds all fetches that started before.
     fn is_flushing(&self) -> bool {
-        self.flushes.load(Ordering::Relaxed) > 0
+        Arc::strong_count(&self.flushes) > 1
     }
 
     pub(super) fn fetches(&self) -> usize {
@@ -185,7 +251,7 @@ impl Prefetch {
             let mut is_fetching = false;
             for mut shard in self.holdings.lock_each() {
                 let held: Vec<_> = shard.values_mut().map(BatchPool::take_all).collect();
-                is_fetching |= shard.values_mut().any(|pool| pool.fetching.is_some());
+                is_fetching |= shard.values_mut().any(|pool| pool.is_fetching());
                 drop(shard);
                 drop(held);
             }
@@ -196,26 +262,56 @@ impl Prefetch {
             yield_now().await;
         }
     }
-}
 
-pub(super) struct Flushing<'a>(&'a Prefetch);
+    fn watch(self: &Arc<Self>) {
+        let mut task = self.task.lock();
+        // The task may have ended with its runtime.
+        if task.as_ref().is_none_or(AbortHandle::is_finished)
+            && let Ok(runtime) = Handle::try_current()
+        {
+            *task = Some(runtime.spawn(give_back(Arc::downgrade(self))).abort_handle());
+        }
+    }
 
-impl Drop for Flushing<'_> {
-    fn drop(&mut self) {
-        self.0.flushes.fetch_sub(1, Ordering::SeqCst);
+    /// Returns `true` if batches remain.
+    fn sweep(&self) -> bool {
+        let now = self.clock.now();
+        let mut is_any_left = false;
+        for mut shard in self.holdings.lock_each() {
+            let expired: Vec<_> = shard.values_mut().flat_map(|held| held.take_expired(now)).collect();
+            is_any_left |= shard.values_mut().any(|pool| pool.has_batches());
+            drop(shard);
+            drop(expired);
+        }
+        is_any_left
+    }
+
+    fn is_done(&self) -> bool {
+        if self.sweep() {
+            return false;
+        }
+        let mut task = self.task.lock();
+        // A request that added a batch before this lock saw the task running.
+        let is_done = !self.sweep();
+        if is_done {
+            *task = None;
+        }
+        is_done
     }
 }
 
-struct Resetting<'a> {
-    prefetch: &'a Prefetch,
-    partition: PartitionId,
+impl fmt::Debug for Prefetch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Prefetch(..)")
+    }
 }
 
-impl Drop for Resetting<'_> {
-    fn drop(&mut self) {
-        let mut resets = self.prefetch.resets.lock();
-        if let Some(own) = resets.iter().position(|partition| *partition == self.partition) {
-            resets.swap_remove(own);
+#[allow(clippy::disallowed_methods, reason = "waits until units must be refunded")]
+async fn give_back(prefetch: Weak<Prefetch>) {
+    loop {
+        tokio::time::sleep(Prefetch::TICK).await;
+        if prefetch.upgrade().is_none_or(|prefetch| prefetch.is_done()) {
+            return;
         }
     }
 }

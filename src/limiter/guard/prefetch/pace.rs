@@ -1,11 +1,12 @@
 use crate::{clock::Timestamp, policy::BatchTerms};
 
 /// A weighted average over the periods between charges. Each period has twice the weight of the previous one.
+#[derive(Default)]
 pub(super) struct Pace {
     since: Timestamp,
     used: u64,
     /// Units and microseconds of earlier periods, weighted.
-    before: (f64, f64),
+    before: (u64, u64),
     /// The size of the last batch, if enough units had remained.
     demand: u64,
     /// The duration of a call in microseconds. Adopts a longer one at once, and decreases slowly.
@@ -13,16 +14,6 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    pub(super) fn new() -> Self {
-        Self {
-            since: Timestamp::default(),
-            used: 0,
-            before: (0.0, 0.0),
-            demand: 0,
-            call: 0,
-        }
-    }
-
     pub(super) fn since(&self) -> Timestamp {
         self.since
     }
@@ -43,13 +34,12 @@ impl Pace {
     /// immediately.
     pub(super) fn charge(&mut self, cost: u64, terms: BatchTerms, now: Timestamp) -> u64 {
         if self.is_expired(now, terms) {
-            (self.before, self.demand) = ((0.0, 0.0), 0);
+            (self.before, self.demand) = ((0, 0), 0);
         } else {
             // First used `ahead` after it was charged, and spent before it expires.
             let lasting = (terms.micros() * 7 / 8).saturating_sub(self.ahead(terms));
             let used = self.used_in(lasting.max(terms.micros() / 4), now);
-            let doubled = self.demand.saturating_mul(2);
-            self.demand = used.map_or(doubled, |used| doubled.min(used as u64));
+            self.demand = used.unwrap_or(u64::MAX).min(self.demand.saturating_mul(2));
             self.before = self.until(now);
         }
         self.demand = self.demand.min(terms.units).max(cost);
@@ -60,9 +50,9 @@ impl Pace {
     /// `true` if a later call would complete after the `rest` units are spent, or after they expire in `lasting`
     /// microseconds.
     pub(super) fn is_due(&self, rest: u64, lasting: u64, terms: BatchTerms, now: Timestamp) -> bool {
-        let ahead = self.ahead(terms);
-        let used = || self.used_in(ahead, now).unwrap_or(0.0);
-        ahead > 0 && (lasting <= ahead || (rest as f64) < used())
+        let (ahead, (units, time)) = (self.ahead(terms), self.until(now));
+        let is_spent = || time > 0 && product(rest, time) < product(units, ahead);
+        ahead > 0 && (lasting <= ahead || is_spent())
     }
 
     /// Two call durations, because neither calls nor requests are evenly spaced.
@@ -70,15 +60,21 @@ impl Pace {
         self.call.saturating_mul(2).min(terms.micros() / 2)
     }
 
-    /// `None` if no time has passed yet.
-    fn used_in(&self, micros: u64, now: Timestamp) -> Option<f64> {
+    /// Rounded down. `None` if no time has passed yet.
+    fn used_in(&self, micros: u64, now: Timestamp) -> Option<u64> {
         let (units, time) = self.until(now);
-        (time > 0.0).then(|| units * micros as f64 / time)
+        let used = product(units, micros).checked_div(time.into())?;
+        Some(u64::try_from(used).unwrap_or(u64::MAX))
     }
 
-    fn until(&self, now: Timestamp) -> (f64, f64) {
+    fn until(&self, now: Timestamp) -> (u64, u64) {
         let (units, micros) = self.before;
-        let time = now.micros_since(self.since) as f64;
-        (units / 2.0 + self.used as f64, micros / 2.0 + time)
+        // Rounded up, so that an even rate of one unit in each period remains the same.
+        let units = units.div_ceil(2).saturating_add(self.used);
+        (units, (micros / 2).saturating_add(now.micros_since(self.since)))
     }
+}
+
+fn product(a: u64, b: u64) -> u128 {
+    u128::from(a) * u128::from(b)
 }

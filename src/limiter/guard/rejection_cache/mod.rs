@@ -232,9 +232,14 @@ impl RejectionCache {
         settled
     }
 
-    pub(super) async fn reset(&self, plan: Plan) -> Result<(), StoreError> {
-        let _resetting = Resetting::new(self, &plan);
-        self.store.bare.reset(plan).await
+    /// Until the returned value is dropped, the loss of the state is not reported.
+    pub(super) fn resetting(&self, plan: &Plan) -> Resetting<'_> {
+        let partitions: SmallVec<[_; 1]> = plan.partitions().collect();
+        self.resets.lock().extend(partitions.iter().copied());
+        Resetting {
+            cache: self,
+            partitions,
+        }
     }
 
     /// The time before the call, for [`learn`](Self::learn).
@@ -295,7 +300,7 @@ impl RejectionCache {
         }
     }
 
-    fn is_resetting(&self, partition: PartitionId) -> bool {
+    pub(super) fn is_resetting(&self, partition: PartitionId) -> bool {
         self.resets.lock().contains(&partition)
     }
 
@@ -329,17 +334,9 @@ impl RejectionCache {
     }
 }
 
-struct Resetting<'a> {
+pub(super) struct Resetting<'a> {
     cache: &'a RejectionCache,
     partitions: SmallVec<[PartitionId; 1]>,
-}
-
-impl<'a> Resetting<'a> {
-    fn new(cache: &'a RejectionCache, plan: &Plan) -> Self {
-        let partitions: SmallVec<[_; 1]> = plan.parts().map(|part| part.partition()).collect();
-        cache.resets.lock().extend(partitions.iter().copied());
-        Self { cache, partitions }
-    }
 }
 
 impl Drop for Resetting<'_> {
