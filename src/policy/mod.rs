@@ -23,7 +23,7 @@ pub use self::{
 pub(crate) use self::{
     caller_quotas::Numbers,
     quota_policy::CallerQuotaBounds,
-    set::{BatchTerms, MAX_BUCKETS, MAX_POLICIES, MAX_UNITS, PolicyTraits},
+    set::{BatchTerms, MAX_BUCKETS, MAX_UNITS, PolicyTraits},
     unit::UnitId,
 };
 pub use crate::algorithm::{CalendarPeriod, Weekday};

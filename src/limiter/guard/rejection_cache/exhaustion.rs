@@ -1,10 +1,10 @@
 use std::time::Duration;
 
-use super::record::Finding;
+use super::answer::{Answer, Known};
 use crate::{
     algorithm::{ChargeRejection, Form, Reading},
     clock::Timestamp,
-    policy::PolicySet,
+    policy::{Policy, PolicySet},
 };
 
 /// Servers expire keys with a resolution of a millisecond.
@@ -38,21 +38,25 @@ struct LogTrace {
 }
 
 impl Exhaustion {
-    pub(super) fn of(findings: &[Finding<'_>], now: Timestamp) -> Option<Self> {
-        let first = findings.first().filter(|first| first.is_charged)?;
-        let is_exhausted = |finding: &Finding<'_>| matches!(finding.next_rejection(), Some(ChargeRejection::For(_)));
-        if !findings.iter().any(is_exhausted) {
+    pub(super) fn of(charged: &Answer, now: Timestamp) -> Option<Self> {
+        let (at, mut used, mut log) = (charged.at().now, 0, None);
+        let is_exhausted = |(policy, known): (&Policy, &Known)| {
+            let next = policy
+                .limit()
+                .rejection(known.reading, at.as_micros(), known.weight, known.weight, 0);
+            matches!(next, Some(ChargeRejection::For(_)))
+        };
+        if !charged.cached().any(is_exhausted) {
             return None;
         }
-        let (at, mut used, mut log) = (first.at.now, 0, None);
         let after = |micros| at.saturating_add(Duration::from_micros(micros));
-        for finding in findings {
-            let (limit, reading) = (finding.policy().limit(), finding.left());
-            if let (Reading::SlidingLog(counted), Form::Log) = (finding.reading.counted, limit.counter.form()) {
+        for (policy, known) in charged.cached() {
+            let (limit, reading) = (policy.limit(), known.reading);
+            if let (Reading::SlidingLog(counted), Form::Log) = (reading.counted, limit.counter.form()) {
                 used = used.max(reading.locked);
-                if finding.weight > 0 {
+                if known.weight > 0 {
                     log = Some(LogTrace {
-                        policy: finding.policy().id(),
+                        policy: policy.id(),
                         sequence: counted.sequence,
                         used_until: after(limit.counter.fill_micros()),
                     });
@@ -63,13 +67,13 @@ impl Exhaustion {
         }
         let used_until = after(used);
         let last = log.map_or(used_until, |log| log.used_until.max(used_until));
-        let lasting = first.at.until(last.micros_since(at));
+        let lasting = charged.at().until(last.micros_since(at));
         Some(Self {
-            policies: first.policies.clone(),
-            birth: first.at.birth,
+            policies: charged.policies().clone(),
+            birth: charged.at().birth,
             used_until,
             log,
-            asked_at: first.asked_at,
+            asked_at: charged.asked_at(),
             learned_at: now,
             expires_at: now.saturating_add(Duration::from_micros(lasting)),
         })
@@ -78,21 +82,21 @@ impl Exhaustion {
     /// `true` if an answer shows that the store has lost this state. Ignores calls that started before this charge was
     /// answered, which may have read an older state, and answers under changed policies, whose state may become empty
     /// earlier.
-    pub(super) fn is_lost(&self, findings: &[Finding<'_>]) -> bool {
-        let Some(first) = findings.first().filter(|first| first.asked_at >= self.learned_at) else {
+    pub(super) fn is_lost(&self, answer: &Answer) -> bool {
+        if answer.asked_at() < self.learned_at || answer.cached().next().is_none() {
             return false;
-        };
-        let is_due = |until: Timestamp| first.at.now.saturating_add(MARGIN) < until;
-        let is_reborn = first.at.birth != self.birth && is_due(self.used_until);
+        }
+        let is_due = |until: Timestamp| answer.at().now.saturating_add(MARGIN) < until;
+        let is_reborn = answer.at().birth != self.birth && is_due(self.used_until);
         let has_lost_log = |log: &LogTrace| {
-            let mut logs = findings.iter().filter(|finding| finding.policy().id() == log.policy);
+            let mut logs = answer.cached().filter(|(policy, _)| policy.id() == log.policy);
             is_due(log.used_until)
-                && logs.any(|finding| match finding.reading.counted {
+                && logs.any(|(_, known)| match known.reading.counted {
                     Reading::SlidingLog(found) => found.sequence.wrapping_sub(log.sequence) > MOST_ENTRIES,
                     _ => false,
                 })
         };
-        (is_reborn || self.log.as_ref().is_some_and(has_lost_log)) && self.agrees_with(first.policies)
+        (is_reborn || self.log.as_ref().is_some_and(has_lost_log)) && self.agrees_with(answer.policies())
     }
 
     pub(super) fn agrees_with(&self, policies: &PolicySet) -> bool {

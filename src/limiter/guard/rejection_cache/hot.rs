@@ -1,12 +1,12 @@
 //! Rejections of some partitions, read without a lock.
 //!
 //! If threads contended for the lock of one key's shard, two cores would reject no more requests than one. A rejection
-//! therefore stores a copy of the partition's records, which is never modified: a change under the lock of the shard
+//! therefore stores a copy of the partition's record, which is never modified: a change under the lock of the shard
 //! removes it.
 
 use arc_swap::ArcSwapOption;
 
-use super::{records::Records, shard::Found};
+use super::{answer::Found, record::Record};
 use crate::{clock::Timestamp, decision::PartPlan, partition::PartitionId};
 
 pub(super) struct HotPartitions(Box<[ArcSwapOption<Copied>]>);
@@ -14,7 +14,7 @@ pub(super) struct HotPartitions(Box<[ArcSwapOption<Copied>]>);
 #[derive(Debug)]
 struct Copied {
     partition: PartitionId,
-    records: Records,
+    record: Record,
 }
 
 impl HotPartitions {
@@ -34,20 +34,20 @@ impl HotPartitions {
         let copied = self.place(hash).load();
         let copied = copied.as_ref().filter(|copied| copied.partition == part.partition())?;
         let mut found = Found::default();
-        found.add(part, Some(&copied.records), now);
+        copied.record.judge(part, now, &mut found);
         found.is_rejected().then_some(found)
     }
 
     /// The caller holds the lock of the shard.
-    pub(super) fn show(&self, hash: u64, partition: PartitionId, records: &Records, now: Timestamp) {
+    pub(super) fn show(&self, hash: u64, partition: PartitionId, record: &Record, now: Timestamp) {
         let place = self.place(hash);
         let is_free = match &*place.load() {
-            Some(copied) => copied.records.are_expired(now),
+            Some(copied) => copied.record.is_expired(now),
             None => true,
         };
         if is_free {
-            let records = records.clone();
-            place.store(Some(Copied { partition, records }.into()));
+            let record = record.clone();
+            place.store(Some(Copied { partition, record }.into()));
         }
     }
 

@@ -5,10 +5,10 @@
 //! the same or a higher weight are not sent for a short time, the *hold*, so that instances do not race for the next
 //! unit. A settlement removes the readings of its partitions, and answers to earlier calls are not cached.
 
+mod answer;
 mod exhaustion;
 mod hot;
 mod record;
-mod records;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -26,16 +26,15 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use self::{
-    exhaustion::Exhaustion,
+    answer::{Answer, Found, Known},
     hot::HotPartitions,
-    record::{Finding, Record, is_cached},
-    records::Records,
-    shard::{Found, Shard},
+    record::Record,
+    shard::Shard,
 };
 use super::guarded::{GuardedStore, LateCall, StoreCall};
 use crate::{
     clock::{Clock, Timestamp},
-    decision::{Cached, Decision, MeasuredCharge, Measurement, PartPlan, Plan, Settlement},
+    decision::{Cached, Decision, Measurement, PartPlan, Plan, Settlement},
     error::{StoreError, StoreErrorKind},
     partition::PartitionId,
     store::StoreFuture,
@@ -101,7 +100,7 @@ impl RejectionCache {
             return self.look_up_only(part, now);
         }
         for part in plan.parts() {
-            self.shards.lock(part.partition()).look_up(part, now, &mut found);
+            self.shards.lock(part.partition()).judge(part, now, &mut found);
         }
         for part in plan.parts().filter(|_| found.goes_to_store()) {
             let hash = self.shards.hash(part.partition());
@@ -117,9 +116,9 @@ impl RejectionCache {
             return found;
         }
         let (mut found, mut shard) = (Found::default(), self.shards.lock(partition));
-        let records = shard.look_up(part, now, &mut found);
-        if let Some(records) = records.filter(|_| found.is_rejected()) {
-            self.hot.show(hash, partition, records, now);
+        let record = shard.judge(part, now, &mut found);
+        if let Some(record) = record.filter(|_| found.is_rejected()) {
+            self.hot.show(hash, partition, record, now);
         }
         if found.goes_to_store() {
             self.ask(&mut shard, hash, part, now, &found);
@@ -128,7 +127,8 @@ impl RejectionCache {
     }
 
     fn ask(&self, shard: &mut Shard, hash: u64, part: PartPlan<'_>, now: Timestamp, found: &Found) {
-        shard.asks(part, now, found.only_asks());
+        let only_asks = found.only_asks();
+        shard.change(part.partition(), |record| record.asks(part, now, only_asks));
         self.hot.hide(hash, part.partition());
     }
 
@@ -161,7 +161,7 @@ impl RejectionCache {
         let Some(error) = error else { return };
         if let StoreErrorKind::CircuitOpen | StoreErrorKind::OutOfMemory = error.kind() {
             for partition in partitions {
-                self.change(*partition, |shard, _| shard.unsent(*partition));
+                self.change(*partition, |shard, _| shard.change(*partition, Record::unsent));
             }
         }
     }
@@ -254,49 +254,32 @@ impl RejectionCache {
     }
 
     fn learn(&self, measurement: &Measurement, asked_at: Timestamp) {
-        if !self.is_on || !measurement.plan().is_charged() || self.is_no_news(measurement, asked_at) {
+        if !self.is_on || !measurement.plan().is_charged() {
             return;
         }
-        let mut answers: SmallVec<[_; 1]> = SmallVec::new();
+        let is_charged = measurement.is_allowed();
+        let rejects = measurement
+            .charges()
+            .any(|charge| Known::of(&charge, is_charged).rejects);
+        if !rejects && self.len.load(Ordering::Relaxed) == 0 {
+            return;
+        }
         let mut charges = measurement.charges();
         for part in measurement.plan().parts() {
-            let findings = findings(measurement, &mut charges, part, asked_at);
-            let findings: SmallVec<[Finding<'_>; 4]> = findings.collect();
-            let records = findings.iter().filter_map(|finding| Record::of(finding, &self.clock));
-            let records = Records::of(records).with_exhaustion(Exhaustion::of(&findings, self.clock.now()));
-            answers.push((part.partition(), records, findings));
-        }
-        let rejects = answers.iter().any(|(_, records, _)| records.reject());
-        for (partition, records, findings) in answers {
-            let records = match rejects {
-                true => records.with_rooms(&findings),
-                false => records,
-            };
-            self.learn_part(partition, records, &findings, asked_at);
-        }
-    }
-
-    /// All policies have room for another such charge, and the cache is empty.
-    fn is_no_news(&self, measurement: &Measurement, asked_at: Timestamp) -> bool {
-        let mut charges = measurement.charges();
-        let mut parts = measurement.plan().parts();
-        self.len.load(Ordering::Relaxed) == 0
-            && parts.all(|part| findings(measurement, &mut charges, part, asked_at).all(|finding| finding.has_room()))
-    }
-
-    fn learn_part(&self, partition: PartitionId, records: Records, findings: &[Finding<'_>], asked_at: Timestamp) {
-        if records.is_empty() && self.len.load(Ordering::Relaxed) == 0 {
-            return;
-        }
-        let mut is_lost = false;
-        self.change(partition, |shard, hash| {
-            let is_outdated = shard.was_settled(hash, asked_at);
-            is_lost = !is_outdated && shard.has_lost(partition, findings) && !self.is_resetting(partition);
-            let new = if is_outdated { Records::default() } else { records };
-            shard.replace(partition, findings, new, asked_at, self.clock.now());
-        });
-        if is_lost {
-            self.log.state_lost(self.clock.now());
+            let charges: SmallVec<[_; 4]> = charges.by_ref().take(part.charges().len()).collect();
+            let is_lost = self.change(part.partition(), |shard, hash| {
+                if shard.was_settled(hash, asked_at) || !rejects && !shard.knows(part.partition()) {
+                    return false;
+                }
+                let now = self.clock.now();
+                let answer = Answer::of(part, &charges, is_charged, asked_at, now);
+                let learn = |record: &mut Record| record.learn(answer, is_charged, rejects, now);
+                let is_lost = shard.learn(part.partition(), now, learn);
+                is_lost && !self.is_resetting(part.partition())
+            });
+            if is_lost {
+                self.log.state_lost(self.clock.now());
+            }
         }
     }
 
@@ -321,16 +304,17 @@ impl RejectionCache {
         !self.is_on || self.shards.lock(partition).was_settled(hash, since)
     }
 
-    fn change(&self, partition: PartitionId, change: impl FnOnce(&mut Shard, u64)) {
+    fn change<T>(&self, partition: PartitionId, change: impl FnOnce(&mut Shard, u64) -> T) -> T {
         let hash = self.shards.hash(partition);
         let mut shard = self.shards.lock(partition);
         let before = shard.partitions.len();
-        change(&mut shard, hash);
+        let changed = change(&mut shard, hash);
         self.hot.hide(hash, partition);
         let added = shard.partitions.len().wrapping_sub(before);
         if added != 0 {
             self.len.fetch_add(added, Ordering::Relaxed);
         }
+        changed
     }
 }
 
@@ -350,25 +334,6 @@ impl Drop for Resetting<'_> {
             }
         }
     }
-}
-
-fn findings<'a>(
-    measurement: &'a Measurement,
-    charges: &mut impl Iterator<Item = MeasuredCharge<'a>>,
-    part: PartPlan<'a>,
-    asked_at: Timestamp,
-) -> impl Iterator<Item = Finding<'a>> {
-    let findings = charges.take(part.charges().len()).enumerate();
-    let findings = findings.map(move |(index, measured)| Finding {
-        policies: part.policies(),
-        index,
-        weight: measured.charge().weight(),
-        reading: *measured.reading,
-        is_charged: measurement.is_allowed(),
-        at: measured.moment,
-        asked_at,
-    });
-    findings.filter(|finding| is_cached(finding.policy()))
 }
 
 impl fmt::Debug for RejectionCache {

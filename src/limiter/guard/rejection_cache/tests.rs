@@ -19,7 +19,7 @@ use crate::{
     MemoryStore, Outcome,
     limiter::guard::{DecisionState, Guard, GuardConfig, PendingDecision},
     partition::{PartitionKey, Scope},
-    policy::{Algorithm, MAX_POLICIES, PolicySet, QuotaPolicy},
+    policy::{Algorithm, PolicySet, QuotaPolicy},
     store::{Store, StoreFuture},
     sync::random::{Sequence, for_many},
 };
@@ -454,8 +454,10 @@ fn a_late_charge_does_not_hide_that_the_store_has_lost_the_state() {
     assert_eq!(again.outcome(), Outcome::Allowed);
     let measurement = again.measurement().unwrap();
     let part = measurement.plan().only_part().unwrap();
-    let found: Vec<_> = findings(measurement, &mut measurement.charges(), part, memory.clock.now()).collect();
-    assert!(memory.cache.shards.lock(alice()).has_lost(alice(), &found));
+    let (charges, now) = (measurement.charges().collect::<Vec<_>>(), memory.clock.now());
+    let answer = Answer::of(part, &charges, true, now, now);
+    let learn = |record: &mut Record| record.learn(answer, true, true, now);
+    assert!(memory.cache.shards.lock(alice()).learn(alice(), now, learn));
 }
 
 /// The test holds the lock, so waiting for it would deadlock.
@@ -502,7 +504,7 @@ fn a_place_is_free_again_when_the_records_in_it_have_expired() {
     let policies = checked([QuotaPolicy::per_day("day", 1)]);
     let plan = |user| Plan::new(policies.clone(), user, 1);
     memory.reject(&plan(alice()));
-    memory.clock.advance(record::LIFE);
+    memory.clock.advance(answer::LIFE);
     assert!(!memory.has_cached(&plan(alice())));
     memory.reject(&plan(alice()));
     let lock = memory.cache.shards.lock(alice());
@@ -511,7 +513,7 @@ fn a_place_is_free_again_when_the_records_in_it_have_expired() {
 }
 
 #[test]
-fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
+fn of_one_partition_few_answers_are_cached() {
     let memory = Memory::new();
     for number in 1..=40 {
         let plan = Plan::new(checked([QuotaPolicy::per_day("day", number)]), alice(), 41);
@@ -519,10 +521,10 @@ fn of_one_partition_no_more_is_cached_than_a_layer_has_policies() {
     }
     let cached = |memory: &Memory| {
         let mut shard = memory.cache.shards.lock(alice());
-        shard.partitions.get_mut(alice()).map_or(0, |records| records.len())
+        shard.partitions.get_mut(alice()).map_or(0, |record| record.len())
     };
-    assert_eq!(cached(&memory), MAX_POLICIES);
-    memory.clock.advance(record::LIFE);
+    assert_eq!(cached(&memory), Record::MAX_ANSWERS);
+    memory.clock.advance(answer::LIFE);
     memory.reject(&Plan::new(checked([QuotaPolicy::per_day("other", 1)]), alice(), 1));
     assert_eq!(cached(&memory), 1);
 }
@@ -587,7 +589,7 @@ fn when_a_rejection_is_nearly_a_second_old_one_request_asks_and_the_others_do_no
 #[test]
 fn a_partition_takes_less_than_360_bytes() {
     // The map stores a hash per entry, and an index that is at least half full.
-    let bytes = size_of::<(PartitionId, Records)>() + 8 + 2 * 9;
+    let bytes = size_of::<(PartitionId, Record)>() + 8 + 2 * 9;
     assert!(bytes <= 360, "{bytes}");
     let moments = Shard::MOMENTS * size_of::<Option<Timestamp>>();
     assert!(bytes * GuardConfig::default().rejection_cache + moments <= 7_000_000);
