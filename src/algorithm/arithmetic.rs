@@ -64,6 +64,9 @@ pub(crate) trait Arithmetic: Copy {
     /// Identifies the algorithm in the bytes of a ledger. Codes are never reused.
     const CODE: u64;
 
+    /// The numbers of a reading in a reply of the script.
+    const WIDTH: usize = 1;
+
     /// Above any limit if there is no exact weight.
     #[inline]
     fn weigh(&self, cost: u64) -> u64 {
@@ -117,6 +120,11 @@ pub(crate) trait Arithmetic: Copy {
     fn write(&self, state: &Self::State, bytes: &mut Writer);
 
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, Self::State)>;
+
+    /// Slots have a lease of `lease_micros`.
+    fn sent(&self, lease_micros: u64) -> Sent;
+
+    fn received(next: impl FnMut() -> Option<u64>) -> Option<Self::Reading>;
 
     fn newest_entry(_state: &Self::State) -> Option<u64> {
         None
@@ -172,6 +180,10 @@ pub(crate) enum Form {
     Numbers,
     Slots,
 }
+
+/// Weight, drain, limit and bound of a policy, for the script. The drain is positive for a bucket, or else the number of
+/// the algorithm in its Lua file.
+pub(crate) type Sent = (u64, i64, u64, u64);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Late<'a, A> {

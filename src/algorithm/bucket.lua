@@ -1,3 +1,6 @@
+--- numbers
+local BUCKET = 0
+
 -- Token bucket and leaky bucket.
 
 --- usual

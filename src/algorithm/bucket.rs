@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use super::{Arithmetic, EXACT, Late, Reader, Receipt, Times, Writer};
+use super::{Arithmetic, EXACT, Late, Reader, Receipt, Sent, Times, Writer};
 use crate::lease::Lease;
 
 /// With g = gcd(quota, window in µs), one unit has a *weight* of window / g, and each microsecond *drains* quota / g of
@@ -242,6 +242,14 @@ impl Arithmetic for Bucket {
         let flags = bytes.amount()?;
         (own.is_leaky, own.keeps_rate) = (flags & 1 != 0, flags & 2 != 0);
         Some((own, bytes.amount()?))
+    }
+
+    fn sent(&self, _lease_micros: u64) -> Sent {
+        (self.weight, self.drain as i64, self.limit, self.bound)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        next().map(BucketReading::of)
     }
 
     #[inline]

@@ -1,3 +1,6 @@
+--- numbers
+local CALENDAR, DATED = -5, 3
+
 --- borders
 -- Calendar windows. ARGV[7] contains five boundaries per calendar, in 40 bytes: the boundaries of the window at the time
 -- estimated by the instance, of the two adjacent windows, and one more. If the server's time, or the frozen time of a

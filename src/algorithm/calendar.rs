@@ -14,7 +14,7 @@ mod zone;
 use self::borders::SECOND;
 pub use self::period::{CalendarPeriod, Weekday};
 pub(crate) use self::{borders::Borders, zone::TIME_ZONE_DATA};
-use super::{Arithmetic, Late, Reader, Receipt, Times, Writer, window::MAX_COUNT};
+use super::{Arithmetic, Late, Reader, Receipt, Sent, Times, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
 const HOUR: u64 = 3_600 * SECOND;
@@ -164,6 +164,8 @@ impl Arithmetic for Calendar {
 
     const CODE: u64 = 8;
 
+    const WIDTH: usize = 2;
+
     fn units(&self) -> u64 {
         self.limit
     }
@@ -253,6 +255,18 @@ impl Arithmetic for Calendar {
             used: bytes.amount()?,
         };
         Some((own, Box::new(count)))
+    }
+
+    fn sent(&self, _lease_micros: u64) -> Sent {
+        (0, -5, self.limit, self.bound)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        Some(CalendarReading {
+            end: next()?,
+            used: next()?,
+            ..CalendarReading::default()
+        })
     }
 
     #[inline]

@@ -1,4 +1,4 @@
-use super::{Arithmetic, Late, Reader, Receipt, Times, Writer};
+use super::{Arithmetic, Late, Reader, Receipt, Sent, Times, Writer};
 use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,15 @@ impl Arithmetic for Closed {
 
     fn parse(_bytes: &mut Reader<'_>) -> Option<(Self, Nothing)> {
         Some((Self, Nothing))
+    }
+
+    /// A bucket without capacity.
+    fn sent(&self, _lease_micros: u64) -> Sent {
+        (1, 1, 0, 0)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        next().map(|_| Nothing)
     }
 
     /// Rejects even requests of cost 0.

@@ -1,3 +1,6 @@
+--- numbers
+local CONCURRENCY = -3
+
 --- charge
     elseif drain == CONCURRENCY then
       -- The holders of slots, ordered by the end of their leases.

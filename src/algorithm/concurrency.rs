@@ -2,7 +2,7 @@
 
 use indexmap::IndexMap;
 
-use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Writer};
+use super::{Arithmetic, Form, Late, Reader, Receipt, Sent, Times, Writer};
 use crate::lease::{Lease, LeaseId};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +82,14 @@ impl Arithmetic for Concurrency {
             slots.hold(0, Lease { id, until });
         }
         Some((own, Box::new(slots)))
+    }
+
+    fn sent(&self, lease_micros: u64) -> Sent {
+        (lease_micros, -3, self.limit, self.limit)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        next()
     }
 
     fn admits(&self, held: u64, _now: u64, charge: u64) -> bool {

@@ -1,7 +1,7 @@
 use std::fmt;
 
 use super::{
-    Arithmetic, Bucket, Calendar, Closed, Concurrency, FixedWindow, Form, Late, Reader, Receipt, SlidingCounter,
+    Arithmetic, Bucket, Calendar, Closed, Concurrency, FixedWindow, Form, Late, Reader, Receipt, Sent, SlidingCounter,
     SlidingLog, Times, Writer,
 };
 use crate::lease::Lease;
@@ -348,5 +348,20 @@ impl Counter {
         step!(self, |own| {
             own.predict(A::of(&reading), now, elapsed, charge, hold).map(A::reading)
         })
+    }
+}
+
+#[cfg_attr(not(feature = "redis"), allow(dead_code, reason = "for the script"))]
+impl Counter {
+    pub(crate) fn sent(&self, lease_micros: u64) -> Sent {
+        step!(self, |own| own.sent(lease_micros))
+    }
+
+    pub(crate) fn width(&self) -> usize {
+        step!(self, |_own| A::WIDTH)
+    }
+
+    pub(crate) fn received(&self, next: impl FnMut() -> Option<u64>) -> Option<Reading> {
+        step!(self, |_own| A::received(next).map(A::reading))
     }
 }

@@ -1,3 +1,6 @@
+--- numbers
+local FIXED_WINDOW, WINDOW = -1, 1
+
 --- charge
     elseif drain == FIXED_WINDOW then
       local start = floor(now / weight) * weight
@@ -32,7 +35,7 @@
       elseif drain == FIXED_WINDOW then
         left = limit - readings[width]
 
---- carry
+--- carry others
       elseif a > 0 then
         local window = a * 1000000.0
         local start = floor(now / window) * window

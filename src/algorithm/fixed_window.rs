@@ -1,4 +1,4 @@
-use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
+use super::{Arithmetic, Late, Reader, Receipt, Sent, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +75,14 @@ impl Arithmetic for FixedWindow {
     fn parse(bytes: &mut Reader<'_>) -> Option<(Self, u64)> {
         let own = Self(Window::parse(bytes)?);
         Some((own, bytes.amount()?))
+    }
+
+    fn sent(&self, _lease_micros: u64) -> Sent {
+        self.0.sent(-1)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        next()
     }
 
     #[inline]

@@ -1,3 +1,6 @@
+--- numbers
+local LOCKOUT = -6
+
 -- A lockout. Its remaining time is stored as a bucket of microseconds, so that every script can carry it.
 
 --- charge

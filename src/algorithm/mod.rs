@@ -27,7 +27,7 @@ mod window;
 pub use self::calendar::{CalendarPeriod, Weekday};
 pub(crate) use self::{
     ahead::ChargeRejection,
-    arithmetic::{Arithmetic, Form, Late, MAX_CLOCK_STEP, Moment, Moments, Receipt, Times},
+    arithmetic::{Arithmetic, Form, Late, MAX_CLOCK_STEP, Moment, Moments, Receipt, Sent, Times},
     bucket::{Bucket, BucketReading},
     bytes::{EXACT, Reader, Writer},
     calendar::{Borders, Calendar, TIME_ZONE_DATA},

@@ -1,3 +1,6 @@
+--- numbers
+local NEWCOMER = -7
+
 -- The first level of an unknown caller. The entry comes before that of its bucket and contains the level as its bound.
 -- While its time lasts, the caller is known, even if its bucket is full. The time is stored as a bucket of
 -- microseconds, so that every script can carry it.

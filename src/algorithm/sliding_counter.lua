@@ -1,3 +1,6 @@
+--- numbers
+local SLIDING_COUNTER, COUNTER = -4, 2
+
 --- charge
     elseif drain == SLIDING_COUNTER then
       local start = floor(now / weight) * weight

@@ -1,6 +1,6 @@
 //! The count of the current window, plus that of the previous one, weighted by its overlap with the sliding window.
 
-use super::{Arithmetic, Late, Reader, Receipt, Times, Window, Writer, window::MAX_COUNT};
+use super::{Arithmetic, Late, Reader, Receipt, Sent, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
 /// Products of units and microseconds need 128 bits; the script multiplies in halves.
@@ -73,6 +73,8 @@ impl Arithmetic for SlidingCounter {
 
     const CODE: u64 = 4;
 
+    const WIDTH: usize = 2;
+
     fn units(&self) -> u64 {
         self.0.limit
     }
@@ -124,6 +126,17 @@ impl Arithmetic for SlidingCounter {
             current: bytes.amount()?,
         };
         Some((own, Box::new(windows)))
+    }
+
+    fn sent(&self, _lease_micros: u64) -> Sent {
+        self.0.sent(-4)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        Some(Windows {
+            previous: next()?,
+            current: next()?,
+        })
     }
 
     fn admits(&self, windows: Windows, now: u64, charge: u64) -> bool {

@@ -1,3 +1,6 @@
+--- numbers
+local SLIDING_LOG = -2
+
 --- newest
   -- An entry of a log: its number, the units of all entries up to it, and its own units.
   local ENTRY, ENTRY_SIZE, MAX_RENUMBERED, GIVEN_BACK = '>I6I7I4', 17, 1000, '\0\0\0\0'

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use super::{Arithmetic, Form, Late, Reader, Receipt, Times, Window, Writer};
+use super::{Arithmetic, Form, Late, Reader, Receipt, Sent, Times, Window, Writer};
 use crate::lease::Lease;
 
 /// Each unit may be a separate entry.
@@ -54,6 +54,8 @@ impl Arithmetic for SlidingLog {
     const FORM: Form = Form::Log;
 
     const CODE: u64 = 5;
+
+    const WIDTH: usize = 5;
 
     fn units(&self) -> u64 {
         self.0.limit
@@ -179,6 +181,20 @@ impl Arithmetic for SlidingLog {
             });
         }
         Some((own, log))
+    }
+
+    fn sent(&self, _lease_micros: u64) -> Sent {
+        self.0.sent(-2)
+    }
+
+    fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
+        Some(LogReading {
+            used: next()?,
+            wait: next()?,
+            oldest_leaves: next()?,
+            newest_leaves: next()?,
+            sequence: next()?,
+        })
     }
 
     fn newest_entry(log: &Box<Log>) -> Option<u64> {

@@ -1,4 +1,4 @@
-use super::{Reader, Writer};
+use super::{Reader, Sent, Writer};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Window {
@@ -30,6 +30,10 @@ impl Window {
     #[inline]
     pub(super) fn charged(&self, used: u64, charge: u64) -> u64 {
         used.saturating_add(charge).min(self.bound.max(used))
+    }
+
+    pub(super) fn sent(&self, drain: i64) -> Sent {
+        (self.micros, drain, self.limit, self.bound)
     }
 
     pub(super) fn believed(&self, used: u64, charge: u64) -> u64 {

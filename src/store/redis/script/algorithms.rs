@@ -1,8 +1,5 @@
 use crate::{
-    algorithm::{
-        BucketReading, Closed, Concurrency, Counter, Lockout, Newcomer, Reading, Window, calendar::CalendarReading,
-        sliding_counter::Windows, sliding_log::LogReading,
-    },
+    algorithm::{Counter, Form, Lockout, Newcomer},
     decision::settlement::Adjustment,
     policy::Policy,
 };
@@ -10,12 +7,7 @@ use crate::{
 /// In bytes.
 pub(super) const CHARGE: usize = 47;
 
-/// Values of the field `drain` instead of that of a bucket.
-const FIXED_WINDOW: f64 = -1.0;
-const SLIDING_LOG: f64 = -2.0;
-const CONCURRENCY: f64 = -3.0;
-const SLIDING_COUNTER: f64 = -4.0;
-const CALENDAR: f64 = -5.0;
+/// Values of the field `drain` that belong to no algorithm.
 const LOCKOUT: f64 = -6.0;
 const NEWCOMER: f64 = -7.0;
 
@@ -31,22 +23,12 @@ pub(super) struct Numbers {
 
 impl Numbers {
     pub(super) fn of(policy: &Policy, lease_micros: u64) -> Self {
-        let windowed = |window: Window, drain| (window.micros, drain, window.limit, window.bound);
-        let (weight, drain, limit, bound) = match *policy.counter() {
-            Counter::Bucket(bucket) => (bucket.weight, bucket.drain as f64, bucket.limit, bucket.bound),
-            Counter::FixedWindow(counter) => windowed(counter.0, FIXED_WINDOW),
-            Counter::SlidingCounter(counter) => windowed(counter.0, SLIDING_COUNTER),
-            Counter::SlidingLog(counter) => windowed(counter.0, SLIDING_LOG),
-            Counter::Calendar(calendar) => (0, CALENDAR, calendar.limit, calendar.bound),
-            Counter::Concurrency(Concurrency { limit }) => (lease_micros, CONCURRENCY, limit, limit),
-            // Sent as a bucket without capacity.
-            Counter::Closed(Closed) => (1, 1.0, 0, 0),
-        };
-        let is_bucket = drain > 0.0;
+        let (weight, drain, limit, bound) = policy.counter().sent(lease_micros);
+        let is_bucket = drain > 0;
         Self {
             short: short(if is_bucket { weight } else { weight / 1_000_000 }),
             weight: weight as f64,
-            drain,
+            drain: drain as f64,
             limit: limit as f64,
             bound: bound as f64,
         }
@@ -88,49 +70,16 @@ pub(super) fn size(policy: &Policy) -> usize {
     1 + usize::from(policy.lockout().is_some()) + usize::from(policy.newcomer().is_some())
 }
 
-pub(super) fn width(counter: &Counter) -> usize {
-    match counter {
-        Counter::Bucket(_) | Counter::FixedWindow(_) | Counter::Concurrency(_) | Counter::Closed(_) => 1,
-        Counter::SlidingCounter(_) | Counter::Calendar(_) => 2,
-        Counter::SlidingLog(_) => 5,
-    }
-}
-
-pub(super) fn reading(counter: &Counter, mut next: impl FnMut() -> Option<u64>) -> Option<Reading> {
-    Some(match counter {
-        Counter::Bucket(_) => Reading::Bucket(BucketReading::of(next()?)),
-        Counter::FixedWindow(_) => Reading::FixedWindow(next()?),
-        Counter::SlidingCounter(_) => Reading::SlidingCounter(Windows {
-            previous: next()?,
-            current: next()?,
-        }),
-        Counter::SlidingLog(_) => Reading::SlidingLog(LogReading {
-            used: next()?,
-            wait: next()?,
-            oldest_leaves: next()?,
-            newest_leaves: next()?,
-            sequence: next()?,
-        }),
-        Counter::Concurrency(_) => Reading::Concurrency(next()?),
-        Counter::Calendar(_) => Reading::Calendar(CalendarReading {
-            end: next()?,
-            used: next()?,
-            ..CalendarReading::default()
-        }),
-        Counter::Closed(_) => next().map(|_| Reading::Closed(Default::default()))?,
-    })
-}
-
 /// A log is expensive, because a rejection searches its entries.
 pub(super) fn work(policy: &Policy) -> usize {
-    match policy.counter() {
-        Counter::SlidingLog(_) => 8,
+    match policy.counter().form() {
+        Form::Log => 8,
         _ => size(policy),
     }
 }
 
 pub(super) fn gives_back_to_log(adjustment: &Adjustment<'_>) -> bool {
-    adjustment.delta < 0 && matches!(adjustment.policy.counter(), Counter::SlidingLog(_))
+    adjustment.delta < 0 && adjustment.policy.counter().form() == Form::Log
 }
 
 /// Identifies a charge for a refund: the used weight afterwards (negative for a leaky bucket), or the number of a log

@@ -1,7 +1,7 @@
 use ::redis::Value;
 use smallvec::SmallVec;
 
-use super::{algorithms, calendars::Calendars};
+use super::calendars::Calendars;
 use crate::{
     algorithm::{BucketReading, Counter, EXACT, Moment, Moments, PolicyReading, Reading, bucket::OtherRate},
     clock::Timestamp,
@@ -71,7 +71,7 @@ pub(super) fn part_width(part: PartPlan<'_>) -> usize {
     let widths = part
         .policies()
         .iter()
-        .map(|policy| algorithms::width(policy.counter()) + usize::from(policy.lockout().is_some()));
+        .map(|policy| policy.counter().width() + usize::from(policy.lockout().is_some()));
     MOMENT + widths.sum::<usize>()
 }
 
@@ -188,7 +188,7 @@ impl Numbers<'_> {
     fn policy_reading(&mut self, policy: &Policy) -> Option<PolicyReading> {
         let counted = match (policy.counter(), self.rest.first()) {
             (Counter::Bucket(_), Some(number)) if is_changed(number) => Reading::Bucket(self.changed_bucket()?),
-            (counter, _) => algorithms::reading(counter, || self.next())?,
+            (counter, _) => counter.received(|| self.next())?,
         };
         let locked = match policy.lockout() {
             Some(_) => self.next()?,

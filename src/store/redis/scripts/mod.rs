@@ -1,6 +1,7 @@
-//! The Lua of an algorithm is next to its Rust file, in sections headed `--- name`: *charge* decides a charge, *carry*
-//! updates a level whose policy only exists in another instance, *left* computes the remaining units, and *borders*
-//! checks calendar boundaries. All deciding scripts contain all *carry* sections. A lockout is carried like a bucket.
+//! The Lua of an algorithm is next to its Rust file, in sections headed `--- name`: *numbers* are its constants, *charge*
+//! decides a charge, *carry* updates a level whose policy only exists in another instance, *carry others* also those of
+//! unknown kinds, *left* computes the remaining units, and *borders* checks calendar boundaries. All deciding scripts
+//! contain all *carry* sections. A lockout is carried like a bucket.
 
 mod text;
 
@@ -9,13 +10,6 @@ use std::{sync::Arc, time::Duration};
 pub(crate) use self::text::Text;
 
 const BUCKET: &str = include_str!("../../../algorithm/bucket.lua");
-const FIXED_WINDOW: &str = include_str!("../../../algorithm/fixed_window.lua");
-const SLIDING_COUNTER: &str = include_str!("../../../algorithm/sliding_counter.lua");
-const SLIDING_LOG: &str = include_str!("../../../algorithm/sliding_log.lua");
-const CONCURRENCY: &str = include_str!("../../../algorithm/concurrency.lua");
-const CALENDAR: &str = include_str!("../../../algorithm/calendar.lua");
-const LOCKOUT: &str = include_str!("../../../algorithm/lockout.lua");
-const NEWCOMER: &str = include_str!("../../../algorithm/newcomer.lua");
 
 const HEAD: &str = include_str!("head.lua");
 const USUAL: &str = include_str!("usual.lua");
@@ -29,13 +23,13 @@ const QUESTIONS: &str = include_str!("questions.lua");
 
 const EVERY_ALGORITHM: [&str; 8] = [
     BUCKET,
-    FIXED_WINDOW,
-    SLIDING_COUNTER,
-    SLIDING_LOG,
-    CONCURRENCY,
-    CALENDAR,
-    LOCKOUT,
-    NEWCOMER,
+    include_str!("../../../algorithm/fixed_window.lua"),
+    include_str!("../../../algorithm/sliding_counter.lua"),
+    include_str!("../../../algorithm/sliding_log.lua"),
+    include_str!("../../../algorithm/concurrency.lua"),
+    include_str!("../../../algorithm/calendar.lua"),
+    include_str!("../../../algorithm/lockout.lua"),
+    include_str!("../../../algorithm/newcomer.lua"),
 ];
 
 /// The maximum per partition.
@@ -75,11 +69,11 @@ pub(crate) fn buckets() -> String {
 }
 
 pub(crate) fn every_algorithm() -> String {
-    decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, "")
+    decision(&sections(&EVERY_ALGORITHM, "borders"), &EVERY_ALGORITHM, "")
 }
 
 pub(crate) fn questions() -> String {
-    decision(section(CALENDAR, "borders"), &EVERY_ALGORITHM, QUESTIONS)
+    decision(&sections(&EVERY_ALGORITHM, "borders"), &EVERY_ALGORITHM, QUESTIONS)
 }
 
 pub(crate) fn renew() -> String {
@@ -87,21 +81,21 @@ pub(crate) fn renew() -> String {
 }
 
 fn decision(first: &str, pieces: &[&str], questions: &str) -> String {
-    let all = |name| pieces.iter().map(|piece| section(piece, name)).collect::<String>();
-    let carried = [BUCKET, SLIDING_COUNTER, CALENDAR, FIXED_WINDOW].map(|piece| section(piece, "carry"));
+    let all = |name| sections(pieces, name);
+    let every = |name| sections(&EVERY_ALGORITHM, name);
     let source = [
         HEAD,
         first,
-        STEPS,
+        &with_section(STEPS, "numbers", &every("numbers")),
         VALUE,
         &all("newest"),
         &with_section(CHARGES, "charge", &all("charge")),
-        &with_section(CARRY, "carry", &carried.concat()),
+        &with_section(CARRY, "carry", &(every("carry") + &every("carry others"))),
         &with_section(WRITE, "write", &all("write")),
         TAIL,
     ];
     // The lockout needs the same check as the sliding counter.
-    let mut source = source.concat().replace("@over\n", section(SLIDING_COUNTER, "over"));
+    let mut source = source.concat().replace("@over\n", &every("over"));
     if !questions.is_empty() {
         let [before, after] = ["before what is left", "after what is left"].map(|name| section(questions, name));
         source = with_section(&source, "left", &[before, &all("left"), after].concat());
@@ -117,6 +111,10 @@ fn usual_buckets() -> String {
     let bucket = section(BUCKET, "usual");
     let numbers = 1..=USUAL_BUCKETS;
     numbers.map(|number| bucket.replace('@', &number.to_string())).collect()
+}
+
+fn sections(pieces: &[&str], name: &str) -> String {
+    pieces.iter().map(|piece| section(piece, name)).collect()
 }
 
 fn section<'a>(piece: &'a str, name: &str) -> &'a str {

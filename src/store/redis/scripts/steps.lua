@@ -8,10 +8,8 @@ local WITH_BIRTH = 4
 local LAST_LAYOUT = 31
 -- The maximum time in microseconds for which the time of a partition is frozen.
 local MAX_CLOCK_STEP = 5000000
--- Values of the drain that identify algorithms other than buckets.
-local FIXED_WINDOW, SLIDING_LOG, CONCURRENCY, SLIDING_COUNTER, CALENDAR, LOCKOUT, NEWCOMER = -1, -2, -3, -4, -5, -6, -7
--- The kinds of levels.
-local BUCKET, WINDOW, COUNTER, DATED = 0, 1, 2, 3
+-- Each algorithm has a negative value of the drain, unless it is a bucket, and if it has levels, their kind.
+--- numbers
 local EXACT, floor = 9007199254740992, math.floor
 -- Added to the drain of a level that keeps its rate, which is below 2^50.
 local KEEPS_RATE = 4503599627370496
