@@ -116,6 +116,21 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
+    /// For the test suite for stores and the check of servers at startup.
+    #[cfg_attr(
+        not(any(feature = "redis", feature = "test-util")),
+        allow(dead_code, reason = "not in use")
+    )]
+    pub(crate) const EACH: [Self; 7] = [
+        Self::TokenBucket,
+        Self::StrictTokenBucket,
+        Self::FixedWindow,
+        Self::SlidingWindowCounter,
+        Self::SlidingWindowLog,
+        Self::LeakyBucketMeter,
+        Self::LeakyBucketQueue { max_waiting: 4 },
+    ];
+
     pub(super) fn text(self) -> String {
         let name = match self {
             Self::FixedWindow => "fixed_window",

@@ -68,13 +68,6 @@ fn sets() -> Vec<PolicySet> {
     let of = |algorithm| QuotaPolicy::new("policy", 5, Duration::from_secs(10)).with_algorithm(algorithm);
     let second = QuotaPolicy::per_second("second", 3);
     let sets = [
-        vec![of(Algorithm::TokenBucket)],
-        vec![of(Algorithm::StrictTokenBucket)],
-        vec![of(Algorithm::FixedWindow)],
-        vec![of(Algorithm::SlidingWindowCounter)],
-        vec![of(Algorithm::SlidingWindowLog)],
-        vec![of(Algorithm::LeakyBucketMeter)],
-        vec![of(Algorithm::LeakyBucketQueue { max_waiting: 4 })],
         vec![QuotaPolicy::concurrent("slots", 3)],
         vec![second.clone(), of(Algorithm::SlidingWindowLog).shadow()],
         vec![second.clone(), QuotaPolicy::concurrent("slots", 3).shadow()],
@@ -97,8 +90,9 @@ fn sets() -> Vec<PolicySet> {
             QuotaPolicy::per_day("day", 90),
         ],
     ];
-    let checked = sets
-        .into_iter()
+    let alone = Algorithm::EACH.into_iter().map(|algorithm| vec![of(algorithm)]);
+    let checked = alone
+        .chain(sets)
         .chain(dated())
         .chain(closed_or_locking())
         .map(PolicySet::new);

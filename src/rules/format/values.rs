@@ -129,3 +129,22 @@ impl Visitor<'_> for ExtensionVisitor {
         Ok(ExtensionForm::Text(text.to_owned()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_algorithm_is_an_error_that_lists_each_one() {
+        let error = serde_json::from_str::<AlgorithmForm>("\"magic\"")
+            .err()
+            .unwrap()
+            .to_string();
+        for algorithm in Algorithm::EACH {
+            let form = serde_json::to_string(&AlgorithmForm(algorithm)).unwrap();
+            let name = form.split('"').nth(1).unwrap();
+            assert!(error.contains(&format!("`{name}`")), "{error}");
+        }
+        assert_eq!(error.matches('`').count(), 2 * (Algorithm::EACH.len() + 1), "{error}");
+    }
+}

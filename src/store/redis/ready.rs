@@ -257,15 +257,13 @@ fn bucket() -> QuotaPolicy {
     QuotaPolicy::per_day("token bucket", QUOTA)
 }
 
-/// The remaining units of the first show the number of decisions.
+/// One of each algorithm that admits the whole quota at once. The remaining units of the first policy, the token bucket,
+/// show the number of decisions.
 fn policies() -> PolicySet {
-    let day = |name, algorithm| QuotaPolicy::per_day(name, QUOTA).with_algorithm(algorithm);
-    let policies = [
-        bucket(),
-        day("fixed window", Algorithm::FixedWindow),
-        day("sliding counter", Algorithm::SlidingWindowCounter),
-        day("sliding log", Algorithm::SlidingWindowLog),
-        QuotaPolicy::concurrent("slots", QUOTA),
-    ];
-    PolicySet::new(policies).expect("the policies are valid")
+    let days = Algorithm::EACH.map(|algorithm| {
+        let day = QuotaPolicy::per_day("day", QUOTA).with_algorithm(algorithm);
+        day.with_name(format!("{algorithm:?}"))
+    });
+    let days = days.into_iter().filter(|day| day.burst_capacity() == QUOTA);
+    PolicySet::new(days.chain([QuotaPolicy::concurrent("slots", QUOTA)])).expect("the policies are valid")
 }
