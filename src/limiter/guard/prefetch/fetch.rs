@@ -4,9 +4,9 @@ use tokio::{sync::watch, time::Instant};
 
 use super::{
     super::rejection_cache::CachedCall,
-    Prefetch,
     batch::Batch,
     pool::{BatchPool, Batches, Order, Verdicts},
+    state::Prefetch,
 };
 use crate::{
     decision::{Decision, Plan},
