@@ -2,7 +2,7 @@ use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
     decision::whole_seconds,
     error::{ConfigError, ConfigErrorKind},
-    fields::{FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
+    fields::{Dialect, FieldError, Prepared, PreparedPolicy, draft11::PolicyItem},
     policy::{QuotaPolicy, QuotaUnit},
 };
 
@@ -24,7 +24,7 @@ impl ResponseFields {
             && !self.overwrite_upstream
     }
 
-    /// Returns `true` if this also applies to rejected requests, with the wait.
+    /// True if this also applies to rejected requests, with the wait.
     pub(crate) fn are_numbers_of_rejections(&self) -> bool {
         matches!(self.form, Form::Dialect(Dialect::Draft11) | Form::None)
             && self.are_numbers()
