@@ -41,4 +41,3 @@ local FIXED_WINDOW, WINDOW = -1, 1
         local start = floor(now / window) * window
         if floor(at / window) * window ~= start then b, c = 0, 0 end
         if b > 0 or c > 0 then life = start + window - now end
-      end

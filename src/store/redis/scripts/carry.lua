@@ -19,6 +19,7 @@
       end
       local life = 0
 --- carry
+      end
       local is_kept = life > 0 and life < EXACT and count < MOST_LEVELS
       for index = 1, own do is_kept = is_kept and levels[3 * index + 1] ~= id end
       if is_kept then
