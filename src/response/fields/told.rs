@@ -84,13 +84,17 @@ impl ResponseFields {
             limits: limits.filter(|limit| limit.policy != usize::MAX).collect(),
             violated,
             wait: wait.map(|exact| wait_shown(exact, jitter, &all)),
-            is_due: match (self.form, self.emit_when) {
-                (Form::None, _) => false,
-                (_, EmitWhen::Always) => true,
-                (_, EmitWhen::NearExhaustion(percent)) => !decision.outcome().is_admitted() || is_at_most(percent),
-                (_, EmitWhen::Rejected) => !decision.outcome().is_admitted(),
-            },
+            is_due: self.is_due(decision.outcome(), is_at_most),
             is_low: is_at_most(10),
+        }
+    }
+
+    fn is_due(&self, outcome: Outcome, is_at_most: impl Fn(u8) -> bool) -> bool {
+        match (self.form, self.emit_when) {
+            (Form::None, _) => false,
+            (_, EmitWhen::Always) => true,
+            (_, EmitWhen::NearExhaustion(percent)) => !outcome.is_admitted() || is_at_most(percent),
+            (_, EmitWhen::Rejected) => !outcome.is_admitted(),
         }
     }
 

@@ -308,6 +308,7 @@ impl Notice<'_> {
 }
 
 /// `None` for the default response.
+#[derive(Default)]
 pub(crate) struct Responder(Option<Box<RespondWith>>);
 
 type RespondWith = dyn Fn(&Rejection<'_>) -> Response<Bytes> + Send + Sync;
@@ -355,12 +356,6 @@ impl fmt::Debug for Rejection<'_> {
             .field("status", &self.status)
             .field("retry_after", &self.wait)
             .finish_non_exhaustive()
-    }
-}
-
-impl Default for Responder {
-    fn default() -> Self {
-        Self(None)
     }
 }
 
