@@ -288,6 +288,44 @@ struct Side {
     layer: RateLimitLayer,
 }
 
+/// What the service answers.
+fn answer(request: &Request<TextBody>, sent: &Sent) -> Response<TextBody> {
+    let seen = request.extensions().get::<Decision>();
+    let seen = seen.map(|decision| format!("{decision:?}"));
+    if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
+        match number(request.headers(), "x-permit") {
+            Some(0) => permit.refund(),
+            Some(cost) => permit.settle(cost),
+            None => {}
+        }
+    }
+    let mut response = Response::new(TextBody::from(seen.unwrap_or_default()));
+    *response.status_mut() = StatusCode::from_u16(sent.status).unwrap();
+    for (name, value) in INNER[sent.inner] {
+        response.headers_mut().append(*name, value.parse().unwrap());
+    }
+    if let Some(actual) = sent.actual {
+        response.headers_mut().insert("x-actual", actual.into());
+        response.extensions_mut().insert(ActualCost(actual));
+    }
+    response
+}
+
+/// The problem details name the visible policies that the decision says are violated.
+fn check_problem(told: &Decision, body: &[u8]) {
+    let Some(problem) = body.strip_prefix(b"{".as_slice()) else {
+        return;
+    };
+    if told.outcome() != Outcome::Rejected {
+        return;
+    }
+    let violated = told.violated().map(|allowance| allowance.policy());
+    let names = violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name);
+    let names: Vec<_> = names.collect();
+    let list = format!("\"violated-policies\":{names:?}}}").replace(", ", ",");
+    assert!(problem.ends_with(list.as_bytes()), "{list} in {body:?}");
+}
+
 impl Sent {
     fn request(&self) -> Request<TextBody> {
         let mut request = Request::new(TextBody::default());
@@ -361,29 +399,9 @@ impl Side {
 
     /// Everything that the client and programs see of a request.
     fn send(&self, sent: &Sent) -> String {
-        let (status, actual, inner) = (sent.status, sent.actual, INNER[sent.inner]);
+        let answered = sent.clone();
         let mut service = self.layer.layer(tower::service_fn(move |request: Request<TextBody>| {
-            let seen = request
-                .extensions()
-                .get::<Decision>()
-                .map(|decision| format!("{decision:?}"));
-            if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
-                match number(request.headers(), "x-permit") {
-                    Some(0) => permit.refund(),
-                    Some(cost) => permit.settle(cost),
-                    None => {}
-                }
-            }
-            let mut response = Response::new(TextBody::from(seen.unwrap_or_default()));
-            *response.status_mut() = StatusCode::from_u16(status).unwrap();
-            for (name, value) in inner {
-                response.headers_mut().append(*name, value.parse().unwrap());
-            }
-            if let Some(actual) = actual {
-                response.headers_mut().insert("x-actual", actual.into());
-                response.extensions_mut().insert(ActualCost(actual));
-            }
-            std::future::ready(Ok::<_, Infallible>(response))
+            std::future::ready(Ok::<_, Infallible>(answer(&request, &answered)))
         }));
         let response = service
             .call(sent.request())
@@ -406,16 +424,8 @@ impl Side {
             .unwrap()
             .unwrap()
             .to_bytes();
-        if let (Some(told), Some(problem)) = (told, body.strip_prefix(b"{".as_slice()))
-            && told.outcome() == Outcome::Rejected
-        {
-            let violated = told.violated().map(|allowance| allowance.policy());
-            let names: Vec<_> = violated
-                .filter(|policy| !policy.is_hidden())
-                .map(QuotaPolicy::name)
-                .collect();
-            let list = format!("\"violated-policies\":{names:?}}}").replace(", ", ",");
-            assert!(problem.ends_with(list.as_bytes()), "{list} in {body:?}");
+        if let Some(told) = told {
+            check_problem(&told, &body);
         }
         format!("{status} {headers} {body:?} {decision}")
     }
