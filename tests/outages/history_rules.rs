@@ -505,6 +505,20 @@ fn a_refund_of_units_that_have_come_back_by_themselves_counts_for_nothing() {
     );
 }
 
+/// Half of the refund had drained before it was made. With all of it, another request would fit.
+#[test]
+fn a_refund_restores_no_units_that_have_drained_since_the_charge() {
+    let account = bucket_of(2);
+    let after_a_refund = |millis| {
+        let late = settled(allowed(0, 8), 100, 3, true);
+        let refunded = settled(allowed(60, 2), millis, 0, true);
+        let events = [late, allowed(20, 6), allowed(40, 4), refunded, allowed(1_080, 1)];
+        and(events.map(untold).to_vec(), [rejected(1_090)])
+    };
+    accepts(&account, &of(&after_a_refund(1_060)));
+    finds("rejected below the quota", &account, &of(&after_a_refund(80)));
+}
+
 /// Found when an instance was cut off: two requests were open, and the first refund left only the units of the second, which
 /// drained before the second refund.
 #[test]
@@ -724,6 +738,15 @@ fn a_fail_over_may_lose_a_refund_but_not_one_that_the_replica_has() {
         &account,
         &with_loss(&events, Lost::Since(ms(150)), 200, 250),
     );
+}
+
+/// The refund is made although its charge is lost, and takes the units of another request.
+#[test]
+fn a_refund_of_a_charge_that_a_fail_over_has_lost_may_count_for_another_one() {
+    let account = bucket_of(2);
+    let events = [allowed(0, 8), settled(allowed(100, 6), 300, 0, true), allowed(400, 8)];
+    accepts(&account, &with_loss(&events, Lost::Since(ms(50)), 200, 250));
+    finds("8 left", &account, &of(&events));
 }
 
 #[test]

@@ -21,7 +21,6 @@ mod happening;
 mod harness;
 mod history;
 mod history_rules;
-mod history_simulation;
 mod load;
 mod machine;
 mod record;
