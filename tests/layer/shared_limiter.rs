@@ -305,6 +305,28 @@ async fn the_charge_of_a_request_is_corrected_once_by_the_last_word() {
     }
 }
 
+/// The response has begun, and a response that names a cost has corrected the charge.
+#[tokio::test]
+async fn a_permit_that_outlives_the_beginning_of_the_response_corrects_a_charge_only_if_nothing_has() {
+    for (actual, left) in [(Some(20), 80), (None, 70)] {
+        let limiter = limiter_of([slots(), per_hour(100)]);
+        let layer = on(&limiter).cost(10).build().unwrap();
+        let (sender, kept) = std::sync::mpsc::channel();
+        let service = service_fn(move |request: Request<TextBody>| {
+            sender.send(permit_of(&request)).unwrap();
+            let mut response = Response::new(Full::from("hello"));
+            if let Some(cost) = actual {
+                response.extensions_mut().insert(ActualCost(cost));
+            }
+            async move { Ok::<_, Infallible>(response) }
+        });
+        let response = layer.layer(service).oneshot(request()).await.unwrap();
+        kept.recv().unwrap().settle(30);
+        drop(response);
+        assert_eq!(left_of(&limiter).await, [50, left], "{actual:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_place_in_a_queue_that_is_settled_down_and_up_is_charged_once() {
     let queue = Algorithm::LeakyBucketQueue { max_waiting: 99 };
