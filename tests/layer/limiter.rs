@@ -505,3 +505,24 @@ async fn a_request_that_asks_for_a_permit_gets_that_of_all_layers_around_the_han
         }
     }
 }
+
+#[tokio::test]
+async fn work_that_a_fallback_has_admitted_is_settled_there() {
+    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+    let memory = || MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let failing = test_kit::Timing::Failing(tower_quota::StoreErrorKind::Unreachable);
+    let limiter = Limiter::builder(test_kit::TestStore::new(memory(), failing))
+        .fallback(memory())
+        .scope("layer")
+        .policy(QuotaPolicy::concurrent("slots", 1))
+        .policy(QuotaPolicy::per_hour("hour", 10))
+        .build()
+        .unwrap();
+    for left in [9, 5, 1] {
+        let permit = limiter.caller("alice").hold().await.unwrap();
+        assert!(permit.decision().is_by_fallback());
+        let remaining = permit.decision().allowances().map(|allowance| allowance.remaining());
+        assert_eq!(remaining.collect::<Vec<_>>(), [0, left]);
+        permit.settle(4);
+    }
+}
