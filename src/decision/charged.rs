@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use super::{measurement::Measurement, outcome::Decision, plan::Plan};
+use super::{measurement::Measurement, plan::Plan};
 use crate::{
     algorithm::{Arithmetic, BucketReading, Moment, Moments, Reading, Times},
     clock::Timestamp,
@@ -121,16 +121,6 @@ impl Charged {
         longest.map_or("", |rejection| rejection.policy.name())
     }
 
-    /// Makes the decision, with the receipt of the charge. `policies` are those of the plan.
-    pub(crate) fn decide(self, policies: &PolicySet) -> Decision {
-        Decision::of_charge(Box::new(LazyMeasurement {
-            charged: self,
-            policies: policies.clone(),
-            has_receipt: true,
-            made: OnceLock::new(),
-        }))
-    }
-
     fn measure(self, policies: &PolicySet) -> Measurement {
         let readings = self.used.into_iter().take(policies.iter().len());
         let readings = readings.map(|used| Reading::Bucket(BucketReading::of(used)).into());
@@ -163,6 +153,16 @@ pub(super) struct LazyMeasurement {
 }
 
 impl LazyMeasurement {
+    /// With the receipt of the charge.
+    pub(super) fn new(charged: Charged, policies: PolicySet) -> Self {
+        Self {
+            charged,
+            policies,
+            has_receipt: true,
+            made: OnceLock::new(),
+        }
+    }
+
     pub(super) fn get(&self) -> &Measurement {
         self.made.get_or_init(|| {
             let measurement = self.charged.measure(&self.policies);

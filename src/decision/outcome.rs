@@ -4,7 +4,7 @@ use super::{
     allowance::{Allowance, Known},
     answer::ChargeRejections,
     availability::Availability,
-    charged::LazyMeasurement,
+    charged::{Charged, LazyMeasurement},
     costs::Costs,
     measurement::Measurement,
     plan::{Charge, Plan},
@@ -13,6 +13,7 @@ use crate::{
     algorithm::{ChargeRejection, Moment},
     clock::Timestamp,
     partition::PartitionId,
+    policy::PolicySet,
 };
 
 pub(crate) struct Cached(Plan);
@@ -212,18 +213,21 @@ impl Measurement {
     }
 }
 
-impl Decision {
-    pub(super) fn of_charge(lazy: Box<LazyMeasurement>) -> Self {
-        let outcome = match lazy.charged.fits {
+impl Charged {
+    /// Makes the decision, with the receipt of the charge. `policies` are those of the plan.
+    pub(crate) fn decide(self, policies: &PolicySet) -> Decision {
+        let outcome = match self.fits {
             true => Outcome::Allowed,
             false => Outcome::Rejected,
         };
-        Self {
-            source: Source::Charged(lazy),
-            ..Self::unmeasured(outcome)
+        Decision {
+            source: Source::Charged(Box::new(LazyMeasurement::new(self, policies.clone()))),
+            ..Decision::unmeasured(outcome)
         }
     }
+}
 
+impl Decision {
     pub(crate) fn of_cache(cached: Cached) -> Self {
         Self {
             source: Source::Cached(cached),

@@ -14,7 +14,8 @@ use proptest::{prelude::*, test_runner::RngSeed};
 use tower::{Layer, Service};
 use tower_quota::{
     ActualCost, Algorithm, CallerQuotas, Capacity, Decision, Exemption, Limiter, Measurement, MemoryStore, Outcome,
-    Plan, QuotaPolicy, RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture, WeakPermit, WithPermit,
+    Plan, QuotaPolicy, RateLimitBody, RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture,
+    WeakPermit, WithPermit,
     clock::{Clock, Timestamp},
     fields::{EmitWhen, RateCap},
     key,
@@ -281,49 +282,43 @@ fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }
 
+/// What the client and programs outside see of a response, whose problem details name the violated policies.
+fn shown(response: Response<RateLimitBody<TextBody>>) -> String {
+    let told = response.extensions().get::<Decision>().cloned();
+    let plan = told.as_ref().and_then(Decision::plan);
+    let charges = plan.map(|plan| {
+        plan.charges()
+            .map(|charge| (charge.partition(), charge.cost()))
+            .collect::<Vec<_>>()
+    });
+    let decision = format!("{told:?} {charges:?}");
+    let (status, headers) = (response.status(), format!("{:?}", response.headers()));
+    let body = response
+        .into_body()
+        .collect()
+        .now_or_never()
+        .unwrap()
+        .unwrap()
+        .to_bytes();
+    if let (Some(told), Some(problem)) = (told, body.strip_prefix(b"{".as_slice()))
+        && told.outcome() == Outcome::Rejected
+    {
+        let violated = told.violated().map(|allowance| allowance.policy());
+        let names: Vec<_> = violated
+            .filter(|policy| !policy.is_hidden())
+            .map(QuotaPolicy::name)
+            .collect();
+        let list = format!("\"violated-policies\":{names:?}}}").replace(", ", ",");
+        assert!(problem.ends_with(list.as_bytes()), "{list} in {body:?}");
+    }
+    format!("{status} {headers} {body:?} {decision}")
+}
+
 /// A limiter and a layer on its store, and a limiter with other policies of the same names there.
 struct Side {
     limiter: Limiter,
     other: Limiter,
     layer: RateLimitLayer,
-}
-
-/// What the service answers.
-fn answer(request: &Request<TextBody>, sent: &Sent) -> Response<TextBody> {
-    let seen = request.extensions().get::<Decision>();
-    let seen = seen.map(|decision| format!("{decision:?}"));
-    if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
-        match number(request.headers(), "x-permit") {
-            Some(0) => permit.refund(),
-            Some(cost) => permit.settle(cost),
-            None => {}
-        }
-    }
-    let mut response = Response::new(TextBody::from(seen.unwrap_or_default()));
-    *response.status_mut() = StatusCode::from_u16(sent.status).unwrap();
-    for (name, value) in INNER[sent.inner] {
-        response.headers_mut().append(*name, value.parse().unwrap());
-    }
-    if let Some(actual) = sent.actual {
-        response.headers_mut().insert("x-actual", actual.into());
-        response.extensions_mut().insert(ActualCost(actual));
-    }
-    response
-}
-
-/// The problem details name the visible policies that the decision says are violated.
-fn check_problem(told: &Decision, body: &[u8]) {
-    let Some(problem) = body.strip_prefix(b"{".as_slice()) else {
-        return;
-    };
-    if told.outcome() != Outcome::Rejected {
-        return;
-    }
-    let violated = told.violated().map(|allowance| allowance.policy());
-    let names = violated.filter(|policy| !policy.is_hidden()).map(QuotaPolicy::name);
-    let names: Vec<_> = names.collect();
-    let list = format!("\"violated-policies\":{names:?}}}").replace(", ", ",");
-    assert!(problem.ends_with(list.as_bytes()), "{list} in {body:?}");
 }
 
 impl Sent {
@@ -399,35 +394,36 @@ impl Side {
 
     /// Everything that the client and programs see of a request.
     fn send(&self, sent: &Sent) -> String {
-        let answered = sent.clone();
+        let (status, actual, inner) = (sent.status, sent.actual, INNER[sent.inner]);
         let mut service = self.layer.layer(tower::service_fn(move |request: Request<TextBody>| {
-            std::future::ready(Ok::<_, Infallible>(answer(&request, &answered)))
+            let seen = request
+                .extensions()
+                .get::<Decision>()
+                .map(|decision| format!("{decision:?}"));
+            if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
+                match number(request.headers(), "x-permit") {
+                    Some(0) => permit.refund(),
+                    Some(cost) => permit.settle(cost),
+                    None => {}
+                }
+            }
+            let mut response = Response::new(TextBody::from(seen.unwrap_or_default()));
+            *response.status_mut() = StatusCode::from_u16(status).unwrap();
+            for (name, value) in inner {
+                response.headers_mut().append(*name, value.parse().unwrap());
+            }
+            if let Some(actual) = actual {
+                response.headers_mut().insert("x-actual", actual.into());
+                response.extensions_mut().insert(ActualCost(actual));
+            }
+            std::future::ready(Ok::<_, Infallible>(response))
         }));
         let response = service
             .call(sent.request())
             .now_or_never()
             .expect("nothing waits")
             .unwrap();
-        let told = response.extensions().get::<Decision>().cloned();
-        let plan = told.as_ref().and_then(Decision::plan);
-        let charges = plan.map(|plan| {
-            plan.charges()
-                .map(|charge| (charge.partition(), charge.cost()))
-                .collect::<Vec<_>>()
-        });
-        let decision = format!("{told:?} {charges:?}");
-        let (status, headers) = (response.status(), format!("{:?}", response.headers()));
-        let body = response
-            .into_body()
-            .collect()
-            .now_or_never()
-            .unwrap()
-            .unwrap()
-            .to_bytes();
-        if let Some(told) = told {
-            check_problem(&told, &body);
-        }
-        format!("{status} {headers} {body:?} {decision}")
+        shown(response)
     }
 
     fn take(&self, step: &Step, setting: &Setting) -> String {

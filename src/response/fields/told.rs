@@ -3,10 +3,10 @@ use std::{cmp::Reverse, time::Duration};
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::{EmitWhen, Form, RateCap, ResponseFields, write::retry_after};
+use super::{EmitWhen, Form, RateCap, ResponseFields};
 use crate::{
     decision::{Allowance, BucketRejection, Charged, Decision, Outcome, retry_seconds},
-    fields::{LimitNumbers, Prepared},
+    fields::{LimitNumbers, MAX_INTEGER, Prepared, RetryAfter},
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
     sync::random,
 };
@@ -40,13 +40,52 @@ impl Told {
 
 type Shown<'a> = (&'a QuotaPolicy, LimitNumbers);
 
+struct ShownAllowances<'a> {
+    /// Hidden policies are omitted.
+    all: SmallVec<[Shown<'a>; 4]>,
+    violated: Option<u32>,
+    /// The longest wait of the violated policies, of which the inner `None` is forever.
+    longest: Option<Option<Duration>>,
+}
+
 impl ResponseFields {
     pub(crate) fn told(&self, decision: &Decision, prepared: Option<&Prepared>) -> Told {
         let jitter = match self.jitter.as_secs() {
             0 => 0,
             most => u64::from(random::number()) % (most + 1),
         };
-        let mut all: SmallVec<[Shown<'_>; 4]> = SmallVec::new();
+        let ShownAllowances { all, violated, longest } = self.shown_allowances(decision, prepared, jitter);
+        let wait = match decision.outcome() {
+            Outcome::Rejected => longest.flatten(),
+            _ => decision.retry_after(),
+        };
+        let is_at_most = |percent| all.iter().any(|shown| is_at_most(shown, percent));
+        let listed = all
+            .iter()
+            .filter(|shown| !self.tightest_only || is_tightest(shown, &all));
+        let limits = listed.map(|(_, limit)| *limit);
+        Told {
+            limits: limits.filter(|limit| limit.policy != usize::MAX).collect(),
+            violated,
+            wait: wait.map(|exact| wait_shown(exact, jitter, &all)),
+            is_due: match (self.form, self.emit_when) {
+                (Form::None, _) => false,
+                (_, EmitWhen::Always) => true,
+                (_, EmitWhen::NearExhaustion(percent)) => !decision.outcome().is_admitted() || is_at_most(percent),
+                (_, EmitWhen::Rejected) => !decision.outcome().is_admitted(),
+            },
+            is_low: is_at_most(10),
+        }
+    }
+
+    #[inline]
+    fn shown_allowances<'a>(
+        &self,
+        decision: &'a Decision,
+        prepared: Option<&Prepared>,
+        jitter: u64,
+    ) -> ShownAllowances<'a> {
+        let mut all = SmallVec::new();
         let (mut violated, mut longest) = (Some(0), None);
         for allowance in decision.allowances() {
             let wait = allowance.retry_after();
@@ -71,31 +110,7 @@ impl ResponseFields {
             };
             all.push((policy, numbers));
         }
-        let wait = match decision.outcome() {
-            Outcome::Rejected => longest.flatten(),
-            _ => decision.retry_after(),
-        };
-        let is_at_most = |percent| all.iter().any(|shown| is_at_most(shown, percent));
-        let listed = all
-            .iter()
-            .filter(|shown| !self.tightest_only || is_tightest(shown, &all));
-        let limits = listed.map(|(_, limit)| *limit);
-        Told {
-            limits: limits.filter(|limit| limit.policy != usize::MAX).collect(),
-            violated,
-            wait: wait.map(|exact| wait_shown(exact, jitter, &all)),
-            is_due: self.is_due(decision.outcome(), is_at_most),
-            is_low: is_at_most(10),
-        }
-    }
-
-    fn is_due(&self, outcome: Outcome, is_at_most: impl Fn(u8) -> bool) -> bool {
-        match (self.form, self.emit_when) {
-            (Form::None, _) => false,
-            (_, EmitWhen::Always) => true,
-            (_, EmitWhen::NearExhaustion(percent)) => !outcome.is_admitted() || is_at_most(percent),
-            (_, EmitWhen::Rejected) => !outcome.is_admitted(),
-        }
+        ShownAllowances { all, violated, longest }
     }
 
     /// Like [`told`](Self::told), for a rejected charge and fields that [are numbers](Self::are_numbers) of all policies.
@@ -183,6 +198,10 @@ impl ResponseFields {
             *seconds = (*seconds).max(u64::try_from(least).unwrap_or(u64::MAX));
         }
     }
+}
+
+pub(super) fn retry_after(seconds: u64) -> RetryAfter {
+    RetryAfter::after(Duration::from_secs(seconds.min(MAX_INTEGER)))
 }
 
 /// `None` is forever.

@@ -2,11 +2,14 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use http::{HeaderMap, Response, StatusCode, header};
 
-use super::{ResponseFields, told::Told};
+use super::{
+    ResponseFields,
+    told::{Told, retry_after},
+};
 use crate::{
     clock::Clock,
     decision::{Decision, Outcome, whole_seconds},
-    fields::{EXPOSED, MAX_INTEGER, Prepared, Report, RetryAfter},
+    fields::{EXPOSED, Prepared, Report, RetryAfter},
     policy::QuotaPolicy,
 };
 
@@ -104,10 +107,6 @@ impl ResponseFields {
         headers.insert(header::RETRY_AFTER, value.to_header_value());
         Some(own)
     }
-}
-
-pub(super) fn retry_after(seconds: u64) -> RetryAfter {
-    RetryAfter::after(Duration::from_secs(seconds.min(MAX_INTEGER)))
 }
 
 #[inline]
