@@ -16,7 +16,7 @@ pub use self::peer::PeerAddress;
 use crate::{
     error::{ConfigError, ConfigErrorKind},
     key::KeyExtractor,
-    mistake::{Diagnostics, Finding},
+    mistake::{Diagnostics, Finding, PartName},
     partition::{PartitionKey, ToPartitionKey},
 };
 
@@ -376,7 +376,16 @@ impl KeyExtractor for ClientIp {
     }
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
-        findings.found.extend(self.finding(request));
+        let finding = self.finding(request);
+        let is_from_proxy = peer::address(&request.extensions).is_some_and(|peer| {
+            let peer = address::canonical(peer.ip());
+            self.any_peer || self.trusts(peer)
+        });
+        if is_from_proxy && finding.is_none() {
+            let is_there = request.headers.contains_key(&self.name);
+            findings.asked_for(PartName::Header(self.name.clone()), is_there);
+        }
+        findings.found.extend(finding);
         if let Some(walks) = &mut findings.walks {
             walks.push(self.walk_as_text(request));
         }

@@ -191,6 +191,24 @@ fn a_second_proxy_that_is_not_trusted_is_told_if_most_requests_come_through_it()
 }
 
 #[test]
+fn a_trusted_proxy_that_never_writes_its_field_is_told() {
+    let lines = |through_proxy: fn(usize) -> bool, fields: usize| {
+        let layer = behind(ForwardingField::XForwardedFor);
+        let requests = (0..1_000).map(|number| match through_proxy(number) {
+            true if number < fields => from("10.0.0.1").header("x-forwarded-for", "203.0.113.9"),
+            true => from("10.0.0.1"),
+            false => from("203.0.113.9"),
+        });
+        lines_through(&[&layer], requests)
+    };
+    assert_told(&lines(|_| true, 0), "key-never-there", &["part=header x-forwarded-for"]);
+    assert_told(&lines(|number| number % 10 == 0, 0), "key-never-there", &[]);
+    // One client came through the proxy, and the others are its health checks. Without a proxy, nothing is missing.
+    assert_eq!(lines(|_| true, 1), NOTHING);
+    assert_eq!(lines(|_| false, 0), NOTHING);
+}
+
+#[test]
 fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
     let layer = builder(MemoryStore::new())
         .key(key::header("x-user-id"))
