@@ -169,19 +169,20 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
     of_a_whole_request();
 
     let without = allocations(ResponseFields::none());
-    // Some fields need the decision, which a request in memory makes only for them.
-    let decided = allocations(ResponseFields::none().with_extra_fields(|_, _| {}));
-    assert_eq!(decided, [without[0] + 1, without[1]]);
+    let policies = ResponseFields::without_limits;
+    let decided = allocations(policies(ResponseFields::draft11()));
+    // A charge in memory makes its decision, with its plan, only for fields that need it.
+    assert_eq!(decided, [without[0] + 2, without[1] + 1]);
+    assert_eq!(allocations(policies(ResponseFields::in_between())), decided);
+    assert_eq!(allocations(policies(ResponseFields::draft06())), decided);
+    for fields in [ResponseFields::draft11(), ResponseFields::in_between()] {
+        assert_eq!(allocations(fields), [without[0] + 1, without[1] + 1]);
+    }
     let cost = |fields| {
         let [passed, rejected] = allocations(fields);
         [passed - decided[0], rejected - decided[1]]
     };
-    assert_eq!(cost(ResponseFields::draft11().without_limits()), [0, 0]);
-    assert_eq!(cost(ResponseFields::in_between().without_limits()), [0, 0]);
-    assert_eq!(cost(ResponseFields::draft06().without_limits()), [0, 0]);
     for (name, fields) in [
-        ("draft-11", ResponseFields::draft11()),
-        ("in-between", ResponseFields::in_between()),
         ("draft-06", ResponseFields::draft06()),
         (
             "legacy",
@@ -200,9 +201,7 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
                 .map_remaining(|allowance| allowance.remaining() / 2),
         ),
     ] {
-        let mut cost = cost(fields);
-        // Written from numbers.
-        cost[0] += usize::from(["draft-11", "in-between"].contains(&name));
+        let cost = cost(fields);
         // The only extension of such a response is the marker that specifies the meaning of its reset.
         let mark = if name == "legacy" { 2 } else { 0 };
         assert!(
