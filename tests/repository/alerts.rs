@@ -1,5 +1,5 @@
-//! Alerts are in the file that Prometheus loads, in its tests, on a runbook page, and for other packages than the core in
-//! a table beside their metrics. All of these must list the same alerts. The dashboard shows every metric.
+//! Alerts are in the file that Prometheus loads, in its tests, on a runbook page, and for other packages than the core
+//! in a table beside their metrics. All of these must list the same alerts. The dashboard shows every metric.
 
 use std::{collections::BTreeSet, fs, path::Path};
 
