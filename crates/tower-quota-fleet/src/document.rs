@@ -14,8 +14,8 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 
 /// The rules of all instances of a service, with their version and a rollout.
 ///
-/// In a file, the document also contains the kill switch and the access list. Redis has these
-/// [separately](super::Control), and rejects a document with them. The [guide](crate::guide#the-document) lists the
+/// In a file, the document also contains the kill switch and the access list. In Redis, these are stored
+/// [separately](super::Control), and a document with them is rejected. The [guide](crate::guide#the-document) lists the
 /// fields.
 ///
 /// ```

@@ -182,8 +182,8 @@ impl RulesPublisher {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Conflict`] if it is not, and [`FleetErrorKind::CountsReset`] if counts would reset
-    /// without [permission](Publication::allow_count_reset).
+    /// Returns [`FleetErrorKind::Conflict`] if another version is current, and [`FleetErrorKind::CountsReset`] if
+    /// counts would reset without [permission](Publication::allow_count_reset).
     pub async fn commit(&self, proposal: &Proposal) -> Result<Published, FleetError> {
         if let Some(before) = proposal.base().filter(|_| proposal.is_empty()) {
             return Ok(before.clone());

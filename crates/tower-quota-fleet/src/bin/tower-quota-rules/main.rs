@@ -1,7 +1,8 @@
 //! Changes the rules of all instances of a service: see README.md in this directory.
+//!
 //! ```sh
 //! export RULES_REDIS=redis://publisher:password@10.0.0.1/ RULES_SET=api
-//! cargo run --package tower-quota-fleet --features cli -- show
+//! cargo run -p tower-quota-fleet --features cli --bin tower-quota-rules -- show
 //! tower-quota-rules publish rules.json --percent 10   # the same 10 % of the callers on every instance
 //! tower-quota-rules rollback
 //! tower-quota-rules block 203.0.113.9 --for 10m
