@@ -192,8 +192,8 @@ pub enum StoreErrorKind {
     /// The circuit breaker is open, so the store was not called.
     CircuitOpen,
     /// Too many requests are waiting: more than the store can decide in time, or more than
-    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only replied to other calls until the end
-    /// of the [extended deadline](crate::LimiterBuilder::deadline).
+    /// [`max_waiting`](crate::LimiterBuilder::max_waiting). Also returned if the store only replied to other calls
+    /// until the end of the [extended deadline](crate::LimiterBuilder::deadline).
     Overloaded,
     /// The store responded without a decision, for example because of a script error or a missing permission.
     Failed,

@@ -82,7 +82,8 @@ pub enum Access {
     Allow,
     /// The request is rejected and not counted.
     Block,
-    /// The request is rate-limited as if no rule matched: for a network within an allowed or blocked one. The default.
+    /// The request is rate-limited as if no rule matched. Use this for a network within an allowed or blocked one. The
+    /// default.
     #[default]
     Limit,
 }

@@ -156,8 +156,8 @@ impl Exemption {
         Self::new("key", move |caller| caller.key() == Some(&key))
     }
 
-    /// Exempts requests for which the closure returns `true`. It must not block, is called at most once per request,
-    /// and not at all if an earlier exemption applies.
+    /// Exempts requests for which the closure returns `true`. The closure must not block, is called at most once per
+    /// request, and not at all if an earlier exemption applies.
     ///
     /// # Security
     ///

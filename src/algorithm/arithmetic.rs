@@ -181,8 +181,8 @@ pub(crate) enum Form {
     Slots,
 }
 
-/// Weight, drain, limit and bound of a policy, for the script. The drain is positive for a bucket, or else the number of
-/// the algorithm in its Lua file.
+/// Weight, drain, limit and bound of a policy, for the script. The drain is positive for a bucket, or else the number
+/// of the algorithm in its Lua file.
 pub(crate) type Sent = (u64, i64, u64, u64);
 
 #[derive(Clone, Copy, Debug)]

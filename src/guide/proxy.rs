@@ -51,4 +51,4 @@
 //! - **IPv6 clients are limited per /64**, unless you set [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix).
 //!
 //! [`no-peer-address`](crate::docs::mistakes#no-peer-address) lists the sources of the peer address in each server. The
-//! example `reverse_proxy` is a proxy with limits.
+//! example `reverse-proxy` is a proxy with limits.

@@ -48,8 +48,9 @@
 //!
 //! # When Redis is down
 //!
-//! By default, requests pass uncounted: the first ones wait for at most the [deadline](crate::LimiterBuilder::deadline)
-//! of 50 ms, until the circuit opens. Limits apply again within 2 s of Redis' recovery. [When something
+//! By default, requests pass uncounted. If the server is silent, the first ones wait for up to the
+//! [deadline](crate::LimiterBuilder::deadline) of 50 ms, until the circuit opens; if it refuses connections, none
+//! waits. Limits apply again within 2 s of Redis' recovery. [When something
 //! breaks](crate::docs::outages#when-something-breaks) lists each fault, and which counts survive it.
 //!
 //! [Failure modes](crate::docs::outages#failure-modes) lists the alternatives: to reject with 503, or to count per

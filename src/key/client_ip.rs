@@ -203,6 +203,8 @@ impl ClientIp {
     }
 
     /// Sets the prefix length by which IPv4 clients are grouped, from 1 to 32. Default: 32, which means no grouping.
+    ///
+    /// [`build`](crate::RateLimitLayerBuilder::build) rejects other values.
     #[must_use]
     pub fn ipv4_prefix(mut self, length: u8) -> Self {
         self.ipv4_prefix = length;
@@ -212,7 +214,8 @@ impl ClientIp {
     /// Sets the prefix length by which IPv6 clients are grouped, from 1 to 128. Default: 64.
     ///
     /// If `length` is longer than a subscriber's prefix (at least a /64, often a /56 or a /48), a client can use a new
-    /// address, with a fresh quota, for every request.
+    /// address, with a fresh quota, for every request. [`build`](crate::RateLimitLayerBuilder::build) rejects other
+    /// values.
     #[must_use]
     pub fn ipv6_prefix(mut self, length: u8) -> Self {
         self.ipv6_prefix = length;

@@ -89,8 +89,8 @@ impl Limits {
         self.log.explained(telemetry::now(), || self.explain(request));
     }
 
-    /// With `lines`, records each step for an explanation, instead of charging the request, emitting events and updating
-    /// metrics.
+    /// With `lines`, records each step for an explanation, instead of charging the request, emitting events and
+    /// updating metrics.
     pub(super) fn question(&self, request: &Parts, mut lines: Option<&mut Vec<String>>) -> Question {
         let limiter = &*self.limiter.0;
         let active = limiter.policies.active();

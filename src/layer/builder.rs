@@ -385,9 +385,9 @@ impl RateLimitLayerBuilder {
 impl RateLimitLayerBuilder {
     /// Adds policies or tiers that are defined outside the program, for example in a file. See [`Rules`].
     ///
-    /// Rules are added to those of [`policy`](Self::policy), in call order, and their tiers precede those of
-    /// [`tiers`](Self::tiers), which they require. Rules with tiers cannot be combined with policies. A
-    /// [`RulesHandle`](crate::RulesHandle) replaces all of them.
+    /// Rules are added to the policies of [`policy`](Self::policy), in call order. Rules with tiers require
+    /// [`tiers`](Self::tiers), whose own tiers come after theirs, and cannot be combined with policies. A
+    /// [`RulesHandle`](crate::RulesHandle) replaces all policies and tiers.
     pub fn rules(self, rules: Rules) -> Self {
         self.limiter(ConfigErrorKind::Policies, "rules", |limiter| limiter.rules(rules))
     }
@@ -581,7 +581,8 @@ impl RateLimitLayerBuilder {
     /// Rejects requests that are part of abnormal usage, as classified by `detect`. See [`AbnormalUsage`]. Default:
     /// none.
     ///
-    /// Called once for each request that is neither blocked nor exempt, before the store. It must not block.
+    /// `detect` is called once for each request that is neither blocked nor exempt, before the store, and must not
+    /// block.
     pub fn abnormal_usage<F>(mut self, detect: F) -> Self
     where
         F: Fn(&request::Parts) -> Option<AbnormalUsage> + Send + Sync + 'static,
@@ -592,7 +593,8 @@ impl RateLimitLayerBuilder {
 
     /// Sets the current capacity of the service. See [`Capacity`]. Default: always [`Capacity::full`].
     ///
-    /// Called once for each request that is neither blocked nor exempt, before the store. It must not block.
+    /// `capacity` is called once for each request that is neither blocked nor exempt, before the store, and must not
+    /// block.
     pub fn capacity<F>(mut self, capacity: F) -> Self
     where
         F: Fn(&request::Parts) -> Capacity + Send + Sync + 'static,

@@ -198,7 +198,8 @@ impl Limiter {
     /// Refunds prefetched units, and waits until all settlements have reached the store.
     ///
     /// Call this last, after the server has stopped and before the runtime ends: see [the
-    /// program](crate::guide::operation#shutdown), and what is lost otherwise.
+    /// program](crate::guide::operation#shutdown). Otherwise, callers may stay overcharged, and slots occupied until
+    /// their leases expire.
     ///
     /// ```
     /// use std::time::Duration;

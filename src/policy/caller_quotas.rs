@@ -102,7 +102,7 @@ impl CallerQuotas {
 
     /// Sets the burst capacity of a [token bucket](crate::QuotaPolicy::with_burst_capacity).
     ///
-    /// Capped at the upper bound of the policy's quotas, and at the caller's quota for a [strict token
+    /// The capacity is capped at the upper bound of the policy's quotas, and at the caller's quota for a [strict token
     /// bucket](crate::Algorithm::StrictTokenBucket). Other policies ignore it.
     #[must_use]
     pub fn burst_capacity(self, policy: impl Into<Cow<'static, str>>, capacity: u64) -> Self {

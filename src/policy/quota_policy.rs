@@ -382,8 +382,8 @@ impl QuotaPolicy {
     /// Charges units to the store in batches of up to `units`, which are spent locally.
     ///
     /// Use this for callers that exceed the throughput of one server, or for a remote Redis. A fixed window never
-    /// exceeds its quota; a token bucket can exceed its usual bound by at most instances × `units`. [Tuning](crate::docs::tuning#prefetching) describes batches,
-    /// latency and failures.
+    /// exceeds its quota; a token bucket can exceed its usual bound by at most instances × `units`.
+    /// [Tuning](crate::docs::tuning#prefetching) describes batches, latency and failures.
     ///
     /// Requests are prefetched only if *all* policies of the request have this setting and the same key, and none is a
     /// [shadow](Self::shadow). Range: 1 to the burst capacity. Default: individual charges. `build()` rejects all

@@ -167,8 +167,8 @@ impl RulesClaim {
     /// # Errors
     ///
     /// Returns the error of [`RulesHandle::replace`] for invalid rules, with the prefix `roll_out: ` if they belong to
-    /// the rollout, or [`ConfigErrorKind::Policies`] if the percentage is above 100. Nothing changes then, including
-    /// the switch: [`set_enabled`](Self::set_enabled) works even with invalid rules.
+    /// the rollout, or [`ConfigErrorKind::Policies`] if the percentage is above 100. Nothing changes then, not even the
+    /// switch: [`set_enabled`](Self::set_enabled) works even with invalid rules.
     pub fn apply(&self, update: RulesUpdate) -> Result<(), ConfigError> {
         let _changing = self.0.begin_change();
         let current = self.0.check(update.rules)?;

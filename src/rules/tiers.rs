@@ -77,8 +77,8 @@ impl TierSource {
 type SelectTier = dyn for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync;
 
 impl Tiers {
-    /// Creates tiers that are selected by the name that `select` returns. It is called once per request and must not
-    /// block.
+    /// Creates tiers that are selected by the name that `select` returns. `select` is called once per request and must
+    /// not block.
     pub fn from_fn<F>(select: F) -> Self
     where
         F: for<'a> Fn(&'a Parts) -> Option<&'a str> + Send + Sync + 'static,

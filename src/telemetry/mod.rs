@@ -51,8 +51,9 @@
 //! | `tower_quota_unread_bodies_total` | counter | | request bodies dropped before their end after a rejection, because of a bound of [`LingeringClose`](crate::content::LingeringClose) |
 //! | `tower_quota_unsettled_total` | counter | | settlements that a Redis store lost |
 //! | `tower_quota_connection_failures_total` | counter | | failed attempts to connect to Redis |
+//!
 //! - `outcome`: as in [`Outcome`](crate::Outcome): `allowed`, `rejected`, `unlimited`, `unattributed`, `failed_open`,
-//!   `failed_closed`, `overloaded`, `blocked`, `abnormal`.
+//!   `failed_closed`, `overloaded`, `blocked`, `abnormal`. Decisions of the fallback are `allowed` or `rejected`.
 //! - `policy`: the rejecting policy with the longest wait; empty for all other outcomes.
 //! - `tier`: as in [`Tiers`](crate::Tiers); empty for a layer without tiers.
 //! - `reason`: as in [`StoreErrorKind`](crate::StoreErrorKind): `circuit_open`, `overloaded`, `failed`, `timed_out`,

@@ -1,6 +1,6 @@
 use std::{error::Error, fmt};
 
-/// The operating system provides no random bytes. Retry later.
+/// The error of an operating system that provides no random bytes. Retry later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RandomnessError(getrandom::Error);
 
@@ -85,7 +85,8 @@ impl fmt::Display for CredentialError {
 
 impl Error for CredentialError {}
 
-/// A presentation or response does not verify. The wrong part is not named, because only a forger would benefit.
+/// The error of a presentation or response that does not verify. The wrong part is not named, because only a forger
+/// would benefit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationError;
 

@@ -102,7 +102,7 @@ impl ExtensionValue {
         self.0.as_byte_sequence()
     }
 
-    /// Returns the value if it is a Boolean, as is a parameter without a value.
+    /// Returns the value if it is a Boolean. A parameter without a value is `true`.
     pub fn as_bool(&self) -> Option<bool> {
         self.0.as_boolean()
     }

@@ -84,6 +84,8 @@ impl LimitHint {
     }
 
     /// Returns the effective window, in whole seconds from the creation of the response.
+    ///
+    /// The quota is not necessarily restored afterwards.
     pub fn reset(&self) -> Option<Duration> {
         self.reset
     }

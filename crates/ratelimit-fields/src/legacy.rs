@@ -66,7 +66,7 @@ number_value! {
 }
 
 number_value! {
-    /// The `X-RateLimit-Reset` field: the seconds or the Unix time until the limit closest to exhaustion resets.
+    /// The `X-RateLimit-Reset` field: when the limit closest to exhaustion resets, in seconds or as a Unix time.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};

@@ -2,6 +2,7 @@
 //!
 //! Use this crate in a client, in a gateway that merges the fields of an upstream service into its own, in a test, or
 //! in a limiter; the layer of `tower-quota` sends the fields automatically.
+//!
 //! ```
 //! use std::time::Duration;
 //! use http::HeaderMap;
@@ -31,6 +32,7 @@
 //! # As typed headers
 //!
 //! With the feature `headers`, the fields of these dialects and [`RetryAfter`] implement `headers::Header`.
+//!
 //! ```
 //! # #[cfg(feature = "headers")] {
 //! use headers::HeaderMapExt;

@@ -96,8 +96,8 @@ impl RetryAfter {
 
     /// Parses the lines of a field.
     ///
-    /// Accepts all three formats of HTTP dates. Numbers are reduced to [`u64::MAX`]. Of several lines, the longest wait
-    /// is used.
+    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to it. If there are several
+    /// lines, the longest wait is used.
     ///
     /// # Errors
     ///
@@ -177,7 +177,8 @@ impl RetryAfter {
         self.date
     }
 
-    /// Serializes the field as the value of one line: of a number and a date, the number.
+    /// Serializes the field as the value of one line. If it was parsed from a number and a date, the value is the
+    /// number.
     pub fn to_header_value(self) -> HeaderValue {
         match self.seconds {
             // `HeaderValue::from` would allocate twice.

@@ -67,7 +67,7 @@ impl Directory {
         self
     }
 
-    /// Parses a directory, without unknown members, and unknown or malformed keys.
+    /// Parses a directory. Unknown members, and unknown or malformed keys, are ignored.
     ///
     /// # Errors
     ///

@@ -149,7 +149,7 @@ impl Challenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if it is malformed or has an unknown token type.
+    /// Returns an error if the challenge is malformed or has an unknown token type.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
     }

@@ -7,7 +7,7 @@ use std::{
 use super::{CredentialError, Directory, IssuerKey, KeyId, Profile};
 use tower_quota::clock::Timestamp;
 
-/// The keys of an issuer and its origins, with the period in which each is issued.
+/// The keys of an issuer and its origins, with the period in which each issues credentials.
 ///
 /// Several keys per profile are needed only during a [rotation](crate::guide#keys). Origins show the key whose period
 /// began last, and switch at the start of a window: **a new key is a new allowance**, which in the middle of a window
@@ -63,7 +63,7 @@ impl KeySet {
         Self::default()
     }
 
-    /// Adds a key and the period in which it is issued: `..` means always.
+    /// Adds a key and the period in which it issues credentials: `..` means always.
     ///
     /// The directory lists it until the period ends, with the start as `not-before`.
     pub fn insert(&mut self, key: IssuerKey, times: impl RangeBounds<Timestamp>) {

@@ -14,7 +14,8 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 
 /// The arrival time of a response and the duration of its exchange.
 ///
-/// Dates in a response without `Date` are compared with `received`. [Trusted dates](Caps::trust_dates) need both.
+/// Dates in a response without `Date` are compared with `received`. [Trusted dates](Caps::trust_dates) also need
+/// `elapsed`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -210,7 +211,7 @@ impl Advice {
         &self.ignored
     }
 
-    /// Returns `true` without limits, `Retry-After` and malformed fields.
+    /// Returns `true` if the response has no limits, no `Retry-After` and no malformed fields.
     pub fn is_empty(&self) -> bool {
         self.limits.is_empty() && self.retry_after.is_none() && self.ignored.is_empty()
     }

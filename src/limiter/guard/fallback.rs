@@ -17,8 +17,8 @@ use crate::{
     telemetry::StoreTelemetry,
 };
 
-/// The outcome of requests that neither the store nor the [fallback](crate::LimiterBuilder::fallback) decides,
-/// because it is unavailable, misses the [deadline](crate::LimiterBuilder::deadline) or fails.
+/// The outcome of requests that neither the store nor the [fallback](crate::LimiterBuilder::fallback) decides, because
+/// they are unavailable, miss the [deadline](crate::LimiterBuilder::deadline) or fail.
 ///
 /// ```
 /// # #[cfg(feature = "redis")] {

@@ -113,7 +113,8 @@ impl ResponseFields {
         ShownAllowances { all, violated, longest }
     }
 
-    /// Like [`told`](Self::told), for a rejected charge and fields that [are numbers](Self::are_numbers) of all policies.
+    /// Like [`told`](Self::told), for a rejected charge and fields that [are numbers](Self::are_numbers) of all
+    /// policies.
     pub(crate) fn told_of_charge(&self, charged: &Charged, policies: &PolicySet) -> Told {
         let mut told = Told {
             limits: SmallVec::new(),

@@ -257,8 +257,8 @@ fn bucket() -> QuotaPolicy {
     QuotaPolicy::per_day("token bucket", QUOTA)
 }
 
-/// One of each algorithm that admits the whole quota at once. The remaining units of the first policy, the token bucket,
-/// show the number of decisions.
+/// One of each algorithm that admits the whole quota at once. The remaining units of the first policy, the token
+/// bucket, show the number of decisions.
 fn policies() -> PolicySet {
     let days = Algorithm::EACH.map(|algorithm| {
         let day = QuotaPolicy::per_day("day", QUOTA).with_algorithm(algorithm);

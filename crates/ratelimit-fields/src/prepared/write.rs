@@ -45,8 +45,8 @@ impl Prepared {
         }
     }
 
-    /// Returns `true` if [`write_numbers`](Self::write_numbers) can be used: with all policies, at most 16, in a
-    /// dialect with lists, without draft-06 limits and partition keys.
+    /// Returns `true` if [`write_numbers`](Self::write_numbers) can be used for this number of policies: all of them,
+    /// at most 16, in a dialect with lists, without draft-06 limits and partition keys.
     pub fn takes_numbers(&self, policies: usize) -> bool {
         let is_list = self.form.list().is_some();
         let shows_keys = self.limits.iter().any(|limit| limit.shows_partition_key);
@@ -86,8 +86,8 @@ impl Prepared {
 
     /// Returns the value of `RateLimit` in a response without fields, for the dialects with lists.
     ///
-    /// Use this to replace the value in a response whose other fields do not change. In the editors' copy, `Retry-After`
-    /// changes the value, so use [`write`](Self::write). Returns `None` if the list is empty.
+    /// Use this to replace the value in a response whose other fields do not change. In the editors' copy,
+    /// `Retry-After` changes the value, so use [`write`](Self::write). Returns `None` if the list is empty.
     ///
     /// ```
     /// use ratelimit_fields::{Dialect, LimitNumbers, Prepared, draft11::PolicyItem};

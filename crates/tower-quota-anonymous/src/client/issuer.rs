@@ -34,6 +34,7 @@ use tower_quota::{
 ///
 /// Each [origin](Self::origin) has a separate directory cache, wait and budget of **12 credential requests per hour**.
 /// Requests time out after 10 s.
+///
 /// ```
 /// use std::convert::Infallible;
 /// use bytes::Bytes;
@@ -118,7 +119,7 @@ impl TrustedIssuer {
         self
     }
 
-    /// Answers challenges of all origins, which share one state. Excludes [`origin`](Self::origin).
+    /// Answers challenges of all origins, which share one state. Cannot be combined with [`origin`](Self::origin).
     ///
     /// # Security
     ///

@@ -81,7 +81,7 @@ use tower_quota::clock::Clock;
 ///
 /// | request | response |
 /// |---|---|
-/// | `GET` or `HEAD` of the [directory](super::Directory::PATH) | 200 with the keys, for the [lifetime](IssuerBuilder::cache_lifetime) of caches |
+/// | `GET` or `HEAD` of the [directory](super::Directory::PATH) | 200 with the keys, which caches keep for the [lifetime](IssuerBuilder::cache_lifetime) |
 /// | valid `POST` that the policy grants | 200 with the credential response |
 /// | unknown token type or key, wrong length, invalid point or proof | 422 |
 /// | rejected by the [policy](IssuancePolicy) | 403, 429, or the policy's response |

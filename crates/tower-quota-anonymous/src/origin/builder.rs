@@ -264,8 +264,8 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Disables reserved places. By default, up to half of a queue full of forged tokens, and of its turns, are for
-    /// addresses whose tokens were accepted recently.
+    /// Disables reserved places. By default, up to half of a queue full of forged tokens, and of its turns, are
+    /// reserved for addresses whose tokens were accepted recently.
     ///
     /// Recently means in the current or previous period (one window, but 1 to 60 minutes), until three proofs in a row
     /// fail. At most 65,536 addresses are kept, as hashes. A client behind the same address can detect in a flood that

@@ -125,12 +125,12 @@ pub const EXPOSED: [HeaderName; 10] = [
 ///
 /// | request | status | fields |
 /// |---|---|---|
-/// | valid, unspent token | of the inner service, which sees an [`AcceptedToken`] instead of the token | `RateLimit-Policy` |
-/// | no required token | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
-/// | no optional token, and an inner limit rejects | 429 of that limit | as for 401 |
+/// | valid, unspent token | that of the inner service, which sees an [`AcceptedToken`] instead of the token | `RateLimit-Policy` |
+/// | no token, but one is required | 401 | the challenges, `RateLimit-Policy`, `Cache-Control: no-store` |
+/// | no token, which is optional, and an inner limit rejects the request | 429 of that limit | as for 401 |
 /// | token that is malformed, has an unknown key, context or nonce, or an invalid proof | 401, without the reason | as for 401 |
 /// | spent token | 429, `quota-exceeded` | `Retry-After` to the end of the window, `RateLimit-Policy`; for gRPC, `grpc-retry-pushback-ms: -1`, because the token never passes |
-/// | token from a network with too many [failed proofs](OriginLayerBuilder::failed_proofs) | 429 | `Retry-After` |
+/// | token from a network with too many [failed proofs](OriginLayerBuilder::failed_proofs), while the verifier is busy | 429 | `Retry-After` |
 /// | token that cannot be verified or spent now | 503, `temporary-reduced-capacity` | `Retry-After` |
 ///
 /// Credentials of other schemes in `Authorization` are forwarded. There is no `RateLimit` field, because only the

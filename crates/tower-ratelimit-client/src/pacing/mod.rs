@@ -125,7 +125,8 @@ impl Strategy {
 ///   time doubles with each further rejection in a row, up to [`Caps::max_wait`].
 /// - After a rejection or `Retry-After`, requests are sent one at a time, until a response has neither. A request
 ///   without a response delays the next one for at most five seconds.
-/// - A limit is forgotten `t` after the end of its window, at least 10 and at most 60 seconds.
+/// - A limit that the server does not send again is forgotten `t` after the end of its window, at least 10 and at most
+///   60 seconds.
 /// - At most 32 limits are tracked, whose name and partition key together have at most 256 bytes.
 ///
 /// # Units

@@ -94,8 +94,8 @@ impl LimitFields {
         self
     }
 
-    /// Sets the field of the used units, or with the quota, such as `38/40`. [`with_remaining`](Self::with_remaining)
-    /// takes precedence.
+    /// Sets the field of the used units, alone or with the quota, such as `38/40`.
+    /// [`with_remaining`](Self::with_remaining) takes precedence.
     #[must_use]
     pub fn with_used(mut self, field: &'static str) -> Self {
         self.used = Some(field);
@@ -115,7 +115,7 @@ impl LimitFields {
         self
     }
 
-    /// Like [`with_reset`](Self::with_reset), with numbers in milliseconds.
+    /// Sets the field of the reset, like [`with_reset`](Self::with_reset), with numbers in milliseconds.
     #[must_use]
     pub fn with_reset_ms(mut self, field: &'static str) -> Self {
         self.reset = Some(TimeField::milliseconds(field));

@@ -121,8 +121,8 @@ impl Profile {
     ///
     /// The name of the limit is its resource: `core`, `search`, `graphql`. The limit of each resource delays all
     /// requests to the origin, unless [`partition_by`](super::ClientLayerBuilder::partition_by) separates the
-    /// resources. A 403 response is a rejection if no units remain or if it has `Retry-After`. After a rejection
-    /// without either, the client waits one minute.
+    /// resources. A 403 response is a rejection if no units remain or if it has `Retry-After`. A rejection with
+    /// remaining units and without `Retry-After` concerns a secondary limit: the client waits one minute.
     pub fn github() -> Self {
         Self::new()
             .with_limit(limit_fields!("x-ratelimit-", "").with_name_field("x-ratelimit-resource"))
@@ -212,7 +212,7 @@ impl Profile {
         self
     }
 
-    /// Like [`with_retry_after`](Self::with_retry_after), with numbers in milliseconds.
+    /// Adds a field like [`with_retry_after`](Self::with_retry_after), with numbers in milliseconds.
     #[must_use]
     pub fn with_retry_after_ms(mut self, field: &'static str) -> Self {
         self.waits.push(TimeField::milliseconds(field));

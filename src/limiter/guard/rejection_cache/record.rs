@@ -57,8 +57,8 @@ impl Record {
         self.exhaustion.take_if(|_| is_refund);
     }
 
-    /// The answer replaces older ones about the same policies; with `rejects`, it is cached. Returns `true` if the store
-    /// has lost the state of the partition.
+    /// The answer replaces older ones about the same policies; with `rejects`, it is cached. Returns `true` if the
+    /// store has lost the state of the partition.
     pub(super) fn learn(&mut self, answer: Answer, is_charged: bool, rejects: bool, now: Timestamp) -> bool {
         let asked_at = answer.asked_at();
         let is_lost = self.exhaustion.as_ref().is_some_and(|own| own.is_lost(&answer));

@@ -1,7 +1,7 @@
-//! The Lua of an algorithm is next to its Rust file, in sections headed `--- name`: *numbers* are its constants, *charge*
-//! decides a charge, *carry* updates a level whose policy only exists in another instance, *carry others* also those of
-//! unknown kinds, *left* computes the remaining units, and *borders* checks calendar boundaries. All deciding scripts
-//! contain all *carry* sections. A lockout is carried like a bucket.
+//! The Lua of an algorithm is next to its Rust file, in sections headed `--- name`: *numbers* are its constants,
+//! *charge* decides a charge, *carry* updates a level whose policy only exists in another instance, *carry others* also
+//! those of unknown kinds, *left* computes the remaining units, and *borders* checks calendar boundaries. All deciding
+//! scripts contain all *carry* sections. A lockout is carried like a bucket.
 
 mod text;
 
