@@ -157,11 +157,32 @@ async fn of_the_reports_of_an_instance_the_latest_counts() {
     // The last one has the bytes of the first, which Redis still has.
     for report in [&reports[0], &reports[1], &reports[0]] {
         rules.report(report).await.unwrap();
-        // Reports of one millisecond have no order.
-        sleep(Duration::from_millis(2)).await;
         let instances = rules.instances().await.unwrap();
         assert_eq!(instances, [report.clone(), reported("web-2", json!({}))]);
     }
+}
+
+#[tokio::test]
+async fn reports_of_one_millisecond_are_in_order() {
+    let rules = rules(RedisStore::builder(shared_server().url()), "millisecond");
+    for newest in (1..100).rev() {
+        let report = reported("web-1", json!({"newest": newest}));
+        rules.report(&report).await.unwrap();
+        assert_eq!(rules.instances().await.unwrap(), [report]);
+    }
+}
+
+/// After a failover to a server whose clock is behind.
+#[tokio::test]
+async fn a_report_from_the_time_to_come_does_not_hide_the_next_one() {
+    let server = shared_server();
+    let rules = rules(RedisStore::builder(server.url()), "behind");
+    let [before, after] = [1, 2].map(|newest| reported("web-1", json!({"newest": newest})));
+    rules.report(&before).await.unwrap();
+    let before = serde_json::to_string(&before).unwrap();
+    server.command(&["ZINCRBY", &key("behind", "instances"), "3600000", &before]);
+    rules.report(&after).await.unwrap();
+    assert_eq!(rules.instances().await.unwrap(), [after]);
 }
 
 #[tokio::test]
