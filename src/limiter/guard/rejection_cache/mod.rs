@@ -268,14 +268,16 @@ impl RejectionCache {
         for part in measurement.plan().parts() {
             let charges: SmallVec<[_; 4]> = charges.by_ref().take(part.charges().len()).collect();
             let is_lost = self.change(part.partition(), |shard, hash| {
-                if shard.was_settled(hash, asked_at) || !rejects && !shard.knows(part.partition()) {
+                if !rejects && !shard.knows(part.partition()) {
                     return false;
                 }
                 let now = self.clock.now();
                 let answer = Answer::of(part, &charges, is_charged, asked_at, now);
-                let learn = |record: &mut Record| record.learn(answer, is_charged, rejects, now);
+                // An answer before a settlement is not cached, but still outdates older ones.
+                let is_valid = !shard.was_settled(hash, asked_at);
+                let learn = |record: &mut Record| record.learn(answer, is_charged && is_valid, rejects && is_valid, now);
                 let is_lost = shard.learn(part.partition(), now, learn);
-                is_lost && !self.is_resetting(part.partition())
+                is_lost && is_valid && !self.is_resetting(part.partition())
             });
             if is_lost {
                 self.log.state_lost(self.clock.now());

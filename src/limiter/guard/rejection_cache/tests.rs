@@ -460,6 +460,33 @@ fn a_late_charge_does_not_hide_that_the_store_has_lost_the_state() {
     assert!(memory.cache.shards.lock(alice()).learn(alice(), now, learn));
 }
 
+/// The charge under other rules empties the state earlier.
+#[test]
+fn a_change_of_the_rules_during_a_settlement_is_no_lost_state() {
+    let memory = Memory::new();
+    let plan = |policy| Plan::new(checked([policy]), alice(), 1);
+    let (own, other) = (
+        plan(QuotaPolicy::per_day("hits", 1)),
+        plan(QuotaPolicy::per_second("hits", 5)),
+    );
+    let charged = memory.ask(&own);
+    memory.learn(&charged, memory.clock.now());
+    memory.clock.advance(Duration::from_micros(1));
+    let (asked_at, under_other) = (memory.clock.now(), memory.ask(&other));
+    assert_eq!(under_other.outcome(), Outcome::Allowed);
+    drop(memory.cache.settle(Settlement::new(&charged, 2)));
+    memory.learn(&under_other, asked_at);
+    memory.clock.advance(Duration::from_secs(3));
+    let again = memory.ask(&own);
+    assert_eq!(again.outcome(), Outcome::Allowed);
+    let measurement = again.measurement().unwrap();
+    let part = measurement.plan().only_part().unwrap();
+    let (charges, now) = (measurement.charges().collect::<Vec<_>>(), memory.clock.now());
+    let answer = Answer::of(part, &charges, true, now, now);
+    let learn = |record: &mut Record| record.learn(answer, true, true, now);
+    assert!(!memory.cache.shards.lock(alice()).learn(alice(), now, learn));
+}
+
 /// The test holds the lock, so waiting for it would deadlock.
 #[test]
 fn a_key_that_goes_on_is_rejected_without_a_lock_until_something_changes() {
