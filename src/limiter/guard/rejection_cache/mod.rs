@@ -275,7 +275,8 @@ impl RejectionCache {
                 let answer = Answer::of(part, &charges, is_charged, asked_at, now);
                 // An answer before a settlement is not cached, but still outdates older ones.
                 let is_valid = !shard.was_settled(hash, asked_at);
-                let learn = |record: &mut Record| record.learn(answer, is_charged && is_valid, rejects && is_valid, now);
+                let learn =
+                    |record: &mut Record| record.learn(answer, is_charged && is_valid, rejects && is_valid, now);
                 let is_lost = shard.learn(part.partition(), now, learn);
                 is_lost && is_valid && !self.is_resetting(part.partition())
             });
