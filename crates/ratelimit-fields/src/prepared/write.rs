@@ -84,10 +84,12 @@ impl Prepared {
         true
     }
 
-    /// Returns the value of `RateLimit` in a response without fields, for the dialects with lists.
+    /// Returns the value of `RateLimit` in a response without fields, for the dialects with lists, without partition
+    /// keys.
     ///
     /// Use this to replace the value in a response whose other fields do not change. In the editors' copy,
-    /// `Retry-After` changes the value, so use [`write`](Self::write). Returns `None` if the list is empty.
+    /// `Retry-After` changes the value, so use [`write`](Self::write). Returns `None` if the list is
+    /// empty or too long.
     ///
     /// ```
     /// use ratelimit_fields::{Dialect, LimitNumbers, Prepared, draft11::PolicyItem};
@@ -99,11 +101,7 @@ impl Prepared {
     /// ```
     pub fn list(&self, limits: &[LimitNumbers]) -> Option<HeaderValue> {
         let mut text = Text::new();
-        for limit in limits {
-            if let Some(prepared) = self.limits.get(limit.policy) {
-                prepared.push(&mut text, limit.remaining, limit.reset);
-            }
-        }
+        self.push_list(&Report::new(limits), &mut text);
         text.to_header_value()
     }
 

@@ -37,6 +37,10 @@ fn a_list_that_readers_would_not_accept_is_not_written() {
         let mut response = Response::new(());
         prepared.write(&mut response, &Report::new(&many[1..]));
         assert!(response.headers().contains_key("ratelimit"), "{dialect:?}");
+        assert!(
+            prepared.list(&many[1..]).is_some() && prepared.list(&many).is_none(),
+            "{dialect:?}"
+        );
         let mut response = Response::new(());
         prepared.write(&mut response, &Report::new(&many));
         assert!(response.headers().is_empty(), "{dialect:?}");
