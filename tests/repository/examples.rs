@@ -12,9 +12,9 @@ fn documented() -> Vec<Example> {
     let examples = readme.split("\n## ").skip(1);
     examples
         .map(|example| {
-            let (_, link) = example.split_once("\n[").unwrap();
-            let (source, rest) = link.split_once("](").unwrap();
-            let command = rest.split('`').nth(1).unwrap();
+            let (_, line) = example.split_once("\n`").unwrap();
+            let (source, rest) = line.split_once("`: `").unwrap();
+            let command = rest.split('`').next().unwrap();
             let (_, block) = rest.split_once("[dependencies]\n").unwrap();
             let lines = block.split("```").next().unwrap().lines();
             let dependencies = lines.map(|line| line.split_once(" = ").unwrap());
