@@ -384,8 +384,8 @@ impl KeyExtractor for ClientIp {
             let peer = address::canonical(peer.ip());
             self.any_peer || self.trusts(peer)
         });
-        if is_from_proxy && finding.is_none() {
-            let is_there = request.headers.contains_key(&self.name);
+        let is_there = request.headers.contains_key(&self.name);
+        if is_from_proxy && (is_there || finding.is_none()) {
             findings.asked_for(PartName::Header(self.name.clone()), is_there);
         }
         findings.found.extend(finding);

@@ -209,6 +209,17 @@ fn a_trusted_proxy_that_never_writes_its_field_is_told() {
 }
 
 #[test]
+fn a_field_that_names_a_second_proxy_is_not_told_as_missing() {
+    let layer = behind(ForwardingField::XForwardedFor);
+    let requests = (0..1_000).map(|number| match number % 5 {
+        // A health check of the proxy.
+        0 => from("10.0.0.1"),
+        _ => from("10.0.0.1").header("x-forwarded-for", "203.0.113.9, 192.168.0.7"),
+    });
+    assert_told(&lines_through(&[&layer], requests), "second-proxy", &[]);
+}
+
+#[test]
 fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
     let layer = builder(MemoryStore::new())
         .key(key::header("x-user-id"))
