@@ -213,7 +213,7 @@ impl Limits {
         if let Some(list) = &self.limiter.0.access_list {
             list.diagnose(request, &mut findings);
         }
-        if !findings.found.is_empty() {
+        if !findings.found.is_empty() || !findings.parts.is_empty() {
             self.log.found(self.scope_name(), findings);
         }
     }

@@ -220,6 +220,19 @@ fn a_field_that_names_a_second_proxy_is_not_told_as_missing() {
 }
 
 #[test]
+fn a_trusted_proxy_that_never_writes_the_field_of_an_access_list_or_an_exemption_is_told() {
+    let client_ip = || key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]);
+    let layer = || builder(MemoryStore::new()).key(key::header("x-user-id"));
+    let list = layer().access_list(AccessList::new(client_ip()));
+    let exemption = layer().exempt(Exemption::network(client_ip(), ["192.0.2.0/24"]));
+    for layer in [list, exemption].map(|layer| layer.build().unwrap()) {
+        let requests = (0..1_000).map(|_| from("10.0.0.1").header("x-user-id", "alice"));
+        let lines = lines_through(&[&layer], requests);
+        assert_told(&lines, "key-never-there", &["part=header x-forwarded-for"]);
+    }
+}
+
+#[test]
 fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
     let layer = builder(MemoryStore::new())
         .key(key::header("x-user-id"))
