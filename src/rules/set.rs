@@ -82,6 +82,8 @@ impl SetView {
             None => limits,
         });
         self.show(fields, policies, layer);
+        // A tier can have thousands of variants, and each would keep its responses.
+        self.keeps_rejections = false;
     }
 
     fn show(&mut self, fields: Option<Prepared>, policies: &PolicySet, layer: &LayerView) {
