@@ -31,6 +31,7 @@ struct State {
     is_settled: bool,
     progress: Progress,
     has_reader: bool,
+    /// False for `HEAD`.
     has_response_content: bool,
     /// Not set if the response was dropped early.
     has_ended: bool,
@@ -67,6 +68,7 @@ impl OpenCharge {
         })
     }
 
+    /// A clone cannot be settled.
     pub(super) fn decision(&self) -> Decision {
         self.state.lock().decision.clone()
     }
@@ -75,6 +77,7 @@ impl OpenCharge {
         self.state.lock().progress = Progress::PassedOn;
     }
 
+    /// True if no handler holds a permit, so that the response releases the slots.
     pub(crate) fn holds_slots_alone(self: &Arc<Self>) -> bool {
         self.slots.is_some() && Arc::strong_count(self) == 1
     }

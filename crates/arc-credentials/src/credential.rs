@@ -134,8 +134,8 @@ impl<S: Suite> Held<S> {
         Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    /// `None` if a random scalar makes an element the identity, or for the one unusable nonce: each with a probability
-    /// of one divided by the order of the group.
+    /// Returns `None` if a random scalar makes an element the identity, or if the nonce is the one that the credential
+    /// cannot use. The probability of each is the inverse of the order of the group.
     pub(super) fn presentation<T: Transcript<S>>(
         &self,
         presentation_context: &[u8],

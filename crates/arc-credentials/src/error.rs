@@ -46,8 +46,8 @@ pub enum CredentialError {
     InvalidRequest,
     /// All nonces below the limit are used. Wait for the next context.
     LimitReached,
-    /// The nonce is not below the limit, or the credential's one unusable nonce, which is below 2³² with a probability
-    /// of 2⁻²²⁴.
+    /// The nonce is not below the limit, or it is the one nonce that the credential cannot use. That nonce is random,
+    /// and below 2³² with a probability of 2⁻²²⁴.
     Nonce,
     /// No random bytes are available. Retry later, with the same request and the same nonce.
     Randomness(RandomnessError),

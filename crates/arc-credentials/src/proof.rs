@@ -76,7 +76,8 @@ pub(super) trait Transcript<S: Suite> {
     fn challenge(name: &[u8], elements: &[S::Element], commitments: &[S::Element]) -> Option<S::Scalar>;
 }
 
-/// Of draft-yun-cfrg-arc-00 and -01, and of draft-ietf-privacypass-arc-crypto-00, with length-prefixed elements. The
+/// The transcript of draft-yun-cfrg-arc-00 and -01 and of draft-ietf-privacypass-arc-crypto-00, whose elements have a
+/// length prefix. The
 /// input contains the context string twice: from the label and from the hash function.
 #[derive(Debug)]
 pub(super) struct Labelled;

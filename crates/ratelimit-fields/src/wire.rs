@@ -13,7 +13,7 @@ use super::{
 pub(super) type Parse<T> = fn(GetAll<'_, HeaderValue>) -> Result<Vec<T>, FieldError>;
 
 pub(super) struct Wire {
-    /// Whether this is the start of a `RateLimit` or `RateLimit-Policy` field, which is not empty.
+    /// Detects the dialect from the first bytes of `RateLimit` or `RateLimit-Policy`. They are not empty.
     pub(super) begins: fn(&[u8]) -> bool,
     pub(super) limits: Option<Parse<LimitHint>>,
     pub(super) policies: Option<Parse<PolicyHint>>,

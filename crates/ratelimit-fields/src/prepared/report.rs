@@ -9,7 +9,7 @@ pub struct LimitNumbers {
     pub remaining: u64,
     /// The effective window in seconds.
     pub reset: Option<u64>,
-    /// Whether the request exceeds the limit, so that `Retry-After` applies to it.
+    /// `true` if the request exceeds this limit, which `Retry-After` then takes into account.
     pub is_violated: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Report<'a> {
     pub limits: &'a [LimitNumbers],
     /// The `Retry-After` of the response, in seconds. Default: none.
     pub retry_after: Option<u64>,
-    /// Whether the server has no capacity. Default: `false`.
+    /// `true` if the server has no capacity left. Default: `false`.
     ///
     /// Draft-06 and draft-07 then report a limit of zero until `retry_after`.
     pub is_overloaded: bool,
