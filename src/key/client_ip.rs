@@ -320,7 +320,8 @@ impl ClientIp {
         Some((client, !self.trusts(client) || hops.next().is_none()))
     }
 
-    fn finding(&self, request: &Parts) -> Option<Finding> {
+    /// Also notes whether a trusted proxy has written its field.
+    fn finding(&self, request: &Parts, findings: &mut Diagnostics) -> Option<Finding> {
         let Some(peer) = peer::address(&request.extensions) else {
             return Some(Finding::NoPeerAddress);
         };
@@ -330,6 +331,9 @@ impl ClientIp {
             .find(|field| request.headers.contains_key(**field));
         let has_named = request.headers.contains_key(&self.name);
         if self.any_peer || self.trusts(peer) {
+            if has_named || known.is_none() {
+                findings.asked_for(PartName::Header(self.name.clone()), has_named);
+            }
             if has_named {
                 return self.hides_a_proxy(request).then_some(Finding::SecondProxy);
             }
@@ -379,15 +383,7 @@ impl KeyExtractor for ClientIp {
     }
 
     fn diagnose(&self, request: &Parts, findings: &mut Diagnostics) {
-        let finding = self.finding(request);
-        let is_from_proxy = peer::address(&request.extensions).is_some_and(|peer| {
-            let peer = address::canonical(peer.ip());
-            self.any_peer || self.trusts(peer)
-        });
-        let is_there = request.headers.contains_key(&self.name);
-        if is_from_proxy && (is_there || finding.is_none()) {
-            findings.asked_for(PartName::Header(self.name.clone()), is_there);
-        }
+        let finding = self.finding(request, findings);
         findings.found.extend(finding);
         if let Some(walks) = &mut findings.walks {
             walks.push(self.walk_as_text(request));

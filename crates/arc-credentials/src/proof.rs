@@ -77,8 +77,7 @@ pub(super) trait Transcript<S: Suite> {
 }
 
 /// The transcript of draft-yun-cfrg-arc-00 and -01 and of draft-ietf-privacypass-arc-crypto-00, whose elements have a
-/// length prefix. The
-/// input contains the context string twice: from the label and from the hash function.
+/// length prefix. The input contains the context string twice: from the label and from the hash function.
 #[derive(Debug)]
 pub(super) struct Labelled;
 
