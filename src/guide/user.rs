@@ -65,6 +65,8 @@
 //!   authentication itself, add [a limit by address](super::address).
 //! - The inserted value must have the type of the key, and the layer that is added last is the outermost. If the layer
 //!   never finds a user, an [event](crate::docs::mistakes#key-never-there) reports this.
+//! - With a JWT, verify signature, expiry, issuer and audience, and insert the subject. A token that is only decoded is
+//!   not a key: clients can invent one per request.
 //! - For anonymous visitors, count by address: `key::extension::<User>().or_else(key::client_ip())` (import
 //!   [`KeyExtractor`](crate::key::KeyExtractor)), with authentication that lets requests without credentials pass.
 //! - If a gateway authenticates users, see [`key::header`](crate::key::header).

@@ -179,7 +179,7 @@ async fn a_report_after_an_inner_rejection_is_charged() {
 async fn the_actual_cost_is_computed_from_an_inner_rejection_too_and_sees_that_it_is_one() {
     type ActualCostOf = fn(&Parts) -> Option<u64>;
     let cases: [(ActualCostOf, u64); 4] = [
-        // The rule of the recipes: what has not succeeded stays charged.
+        // The rule of the guide for logins: what has not succeeded stays charged.
         (|response| response.status.is_success().then_some(0), 95),
         (|response| is_rejected(response).then_some(0), 100),
         (|response| is_rejected(response).then_some(2), 98),
