@@ -68,11 +68,11 @@
 //!
 //! # Alerts
 //!
-//! `ops/prometheus/alerts.yml` contains the alerts for Prometheus, and [`docs::alerts`](crate::docs::alerts) explains
-//! each. The thresholds assume a deadline of 50 ms and histograms with buckets (`set_buckets_for_metric`), some of
-//! which exceed the threshold of the alert. Prometheus adds the labels `namespace` and `job`, which distinguish
-//! services with the same scope. Failure counters and gauges of a layer start at 0 when the layer is built, if the
-//! recorder is already installed, so that rates include the first failure of a process.
+//! [`docs::alerts`](crate::docs::alerts) explains the alerts for Prometheus. The thresholds assume a deadline of 50 ms
+//! and histograms with buckets (`set_buckets_for_metric`), some of which exceed the threshold of the alert. Prometheus
+//! adds the labels `namespace` and `job`, which distinguish services with the same scope. Failure counters and gauges
+//! of a layer start at 0 when the layer is built, if the recorder is already installed, so that rates include the first
+//! failure of a process.
 //!
 //! # Events
 //!
