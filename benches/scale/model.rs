@@ -38,11 +38,9 @@ const MEMORY: f64 = 32.0 * 1_073_741_824.0;
 const INSTANCE: f64 = 5_000.0;
 /// The seconds in which decisions of an instance come together for a call: about a round trip in a data centre.
 const TOGETHER: f64 = 0.000_5;
-/// Connections of an instance to a server, the default of the store.
-const CONNECTIONS: f64 = 2.0;
 
 const RATES: [f64; 3] = [30e3, 1e6, 30e6];
-const CALLERS: [f64; 3] = [10e6, 100e6, 1e9];
+const CALLERS: [f64; 2] = [10e6, 1e9];
 
 /// The resources that a load takes.
 struct Needs {
@@ -118,8 +116,8 @@ impl Inputs {
     fn loads(&self) -> String {
         let mut table = "\
 | requests a second | callers | decisions in a call | shards for the time | shards for the memory | shards | \
-memory of all | instances | cores of the layer | connections of a shard | Mbit/s of a shard |
-|---|---|---|---|---|---|---|---|---|---|---|
+instances | cores of the layer | Mbit/s of a shard |
+|---|---|---|---|---|---|---|---|---|
 "
         .to_owned();
         for rate in RATES {
@@ -127,17 +125,15 @@ memory of all | instances | cores of the layer | connections of a shard | Mbit/s
                 let needs = self.needs(rate, callers, rate);
                 let bytes = self.at(needs.together, [self.bytes_alone, self.bytes_shared]);
                 table += &format!(
-                    "| {} | {} | {:.1} | {} | {} | **{}** | {} | {} | {:.1} | {} | {:.0} |\n",
+                    "| {} | {} | {:.1} | {} | {} | **{}** | {} | {:.1} | {:.0} |\n",
                     short(rate),
                     short(callers),
                     needs.together,
                     needs.by_time,
                     needs.by_memory,
                     needs.shards,
-                    gigabytes(callers * self.caller),
                     needs.instances,
                     rate * self.layer / 1e6,
-                    needs.instances * CONNECTIONS,
                     rate / needs.shards * bytes * 8.0 / 1e6,
                 );
             }
@@ -152,7 +148,7 @@ memory of all | instances | cores of the layer | connections of a shard | Mbit/s
 "
         .to_owned();
         for rate in &RATES[1..] {
-            for part in [0.0, 0.5, 0.9] {
+            for part in [0.5, 0.9] {
                 let decisions = rate * (1.0 - part + part * self.prefetched);
                 let shards = (decisions * self.alone / 1e6 / USED).ceil();
                 table += &format!(
@@ -173,8 +169,4 @@ fn short(number: f64) -> String {
         1e6.. => format!("{} M", number / 1e6),
         _ => format!("{} 000", number / 1e3),
     }
-}
-
-fn gigabytes(bytes: f64) -> String {
-    format!("{:.1} GB", bytes / 1e9)
 }
