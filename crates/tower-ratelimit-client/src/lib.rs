@@ -33,7 +33,7 @@
 //!
 //! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`.
 //!
-//! The README has programs for hyper-util, reqwest and tonic, where all requests of a channel have the same origin.
+//! The README has programs for hyper-util and reqwest. All requests of a tonic channel have the same origin.
 //!
 //! Place the layer *inside* retry layers and caches, so that retries wait and cache hits do not count, and *outside*
 //! connection pools and concurrency limits, so that waiting requests hold neither connections nor permits.
