@@ -13,6 +13,13 @@
 //! ```
 //!
 //! `PORT` sets the port (0 selects a free one), and `TIME_ZONE` the time zone.
+//!
+//! ```toml
+//! [dependencies]
+//! axum = "0.8"
+//! tokio = { version = "1.47", features = ["macros", "net", "rt-multi-thread"] }
+//! tower-quota = { version = "0.1.0", default-features = false, features = ["calendar"] }
+//! ```
 
 use std::{env, error::Error};
 

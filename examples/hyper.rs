@@ -12,6 +12,15 @@
 //! ```
 //!
 //! `PORT` sets the port; 0 selects a free one.
+//!
+//! ```toml
+//! [dependencies]
+//! hyper = { version = "1.7", features = ["http1", "server"] }
+//! hyper-util = { version = "0.1.16", features = ["http1", "service", "tokio"] }
+//! tokio = { version = "1.47", features = ["macros", "net", "rt-multi-thread"] }
+//! tower = { version = "0.5", features = ["util"] }
+//! tower-quota = { version = "0.1.0", default-features = false }
+//! ```
 
 use std::{convert::Infallible, env, error::Error};
 

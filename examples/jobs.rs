@@ -7,6 +7,14 @@
 //! ```
 //!
 //! With Redis, a second run within an hour continues with the units that remain after the first run.
+//!
+//! ```toml
+//! [dependencies]
+//! http = "1.3"
+//! tokio = { version = "1.47", features = ["macros", "rt-multi-thread", "time"] }
+//! tower = { version = "0.5", features = ["util"] }
+//! tower-quota = "0.1.0"
+//! ```
 
 use std::{convert::Infallible, env, error::Error, sync::Arc};
 

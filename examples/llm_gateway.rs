@@ -21,6 +21,15 @@
 //!
 //! With `REDIS_URL`, the limits are in Redis and apply to all processes together. `PORT` sets the port; 0 selects a
 //! free one.
+//!
+//! ```toml
+//! [dependencies]
+//! axum = "0.8"
+//! futures-util = "0.3"
+//! serde_json = "1.0"
+//! tokio = { version = "1.47", features = ["macros", "net", "rt-multi-thread", "time"] }
+//! tower-quota = { version = "0.1.0", features = ["axum"] }
+//! ```
 
 use std::{convert::Infallible, env, error::Error, fmt::Write, io, time::Duration};
 

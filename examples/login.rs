@@ -18,6 +18,15 @@
 //! ```
 //!
 //! `PORT` sets the port; 0 selects a free one.
+//!
+//! ```toml
+//! [dependencies]
+//! axum = "0.8"
+//! serde_json = "1.0"
+//! tokio = { version = "1.47", features = ["macros", "net", "rt-multi-thread"] }
+//! tower = "0.5"
+//! tower-quota = { version = "0.1.0", default-features = false, features = ["axum"] }
+//! ```
 
 use std::{env, error::Error, net::SocketAddr, time::Duration};
 

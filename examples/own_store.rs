@@ -1,6 +1,10 @@
 #![doc = "A store of your own: quota in a key-value map whose entries can be compared and set."]
 
 // Run with `cargo run --example own_store`. Included in the documentation of `ledger`.
+//
+// [dependencies]
+// tokio = { version = "1.47", features = ["macros", "rt-multi-thread"] }
+// tower-quota = { version = "0.1.0", default-features = false }
 
 use std::{
     collections::HashMap,

@@ -16,6 +16,14 @@
 //! requests may pass unlimited.
 //!
 //! `REDIS_URL` sets the URL of Redis (by default `redis://127.0.0.1/`), and `PORT` the port (0 selects a free one).
+//!
+//! ```toml
+//! [dependencies]
+//! axum = "0.8"
+//! tokio = { version = "1.47", features = ["macros", "net", "rt-multi-thread"] }
+//! tower-quota = "0.1.0"
+//! tracing-subscriber = { version = "0.3", default-features = false, features = ["fmt"] }
+//! ```
 
 use std::{env, error::Error, net::SocketAddr, time::Duration};
 

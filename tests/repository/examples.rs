@@ -1,30 +1,30 @@
-//! `examples/README.md` names each example. The dependencies of those of the root are those they are built with.
+//! `examples/README.md` lists each example. Those of the root document the dependencies that they are built with.
 
 use std::collections::BTreeMap;
 
 use super::documents::{files, read, section};
 
-/// The source of an example, its command, and the lines under `[dependencies]`.
-type Example = (String, String, BTreeMap<String, String>);
+/// The source and the command of each example in the list.
+fn documented() -> BTreeMap<String, String> {
+    let list = read("examples/README.md");
+    let commands = list
+        .lines()
+        .filter_map(|row| row.split(" | `").nth(1)?.strip_suffix("` |"));
+    let source = |command: &str| match command.split_once("--example ") {
+        Some((_, rest)) => format!("{}.rs", rest.split(' ').next().unwrap()),
+        None => format!("{}/src/main.rs", command.split_once("-p example-").unwrap().1),
+    };
+    commands.map(|command| (source(command), command.to_owned())).collect()
+}
 
-const PACKAGES: &str = "\n## Examples with more dependencies\n";
-
-fn documented() -> Vec<Example> {
-    let readme = read("examples/README.md");
-    let (examples, _) = readme.split_once(PACKAGES).unwrap();
-    let examples = examples.split("\n## ").skip(1);
-    examples
-        .map(|example| {
-            let (_, line) = example.split_once("\n`").unwrap();
-            let (source, rest) = line.split_once("`: `").unwrap();
-            let command = rest.split('`').next().unwrap();
-            let (_, block) = rest.split_once("[dependencies]\n").unwrap();
-            let lines = block.split("```").next().unwrap().lines();
-            let dependencies = lines.map(|line| line.split_once(" = ").unwrap());
-            let dependencies = dependencies.map(|(name, value)| (name.to_owned(), value.to_owned()));
-            (source.to_owned(), command.to_owned(), dependencies.collect())
-        })
-        .collect()
+/// The lines under `[dependencies]` in the comments of an example.
+fn dependencies(example: &str) -> BTreeMap<String, String> {
+    let text = read(&format!("examples/{example}"));
+    let (_, lines) = text.split_once(" [dependencies]\n").unwrap();
+    let lines = lines
+        .lines()
+        .map_while(|line| line.trim_start_matches(['/', '!', ' ']).split_once(" = "));
+    lines.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
 /// The version and the features of a dependency, without its path.
@@ -35,24 +35,9 @@ fn version_and_features(value: &str) -> (String, Vec<String>) {
     (version, features.map(str::to_owned).collect())
 }
 
-/// The source and the command of each example that is a package.
-fn packages() -> Vec<(String, String)> {
-    let readme = read("examples/README.md");
-    let (_, table) = readme.split_once(PACKAGES).unwrap();
-    let commands = table
-        .lines()
-        .filter_map(|row| row.split('`').nth(1)?.strip_prefix("cargo "));
-    let packages = commands.map(|command| {
-        let (_, name) = command.split_once("-p example-")?;
-        Some((format!("{name}/src/main.rs"), format!("cargo {command}")))
-    });
-    packages.flatten().collect()
-}
-
 #[test]
 fn every_example_has_its_command() {
-    let commands = documented().into_iter().map(|(source, command, _)| (source, command));
-    let commands: BTreeMap<_, _> = commands.chain(packages()).collect();
+    let commands = documented();
     for (file, text) in files("examples") {
         let name = file.strip_prefix("examples/").unwrap();
         // Maintainers draw pictures with these two.
@@ -94,7 +79,9 @@ fn an_example_of_the_root_uses_the_dependencies_it_names_and_no_others() {
         .find(|(name, _)| name == "version")
         .unwrap()
         .1;
-    for (source, command, dependencies) in documented() {
+    let of_root = documented().into_iter().filter(|(source, _)| !source.contains('/'));
+    for (source, command) in of_root {
+        let dependencies = dependencies(&source);
         let code = code_of(&source);
         let crates = built_with.keys().map(String::as_str).chain(["tower-quota"]);
         for name in crates {
