@@ -43,8 +43,10 @@ use super::{controls::Controls, document::RulesDocument};
 ///     .policy(QuotaPolicy::per_minute("minute", 60)) // until the file is read, and while it cannot be read
 ///     .build()?;
 /// let follower = RulesFollower::builder(layer.limiter().rules(), FileRules::new(&path)).start()?;
-/// // Or continue at once, with the rules of the program.
-/// tokio::time::timeout(Duration::from_secs(5), follower.wait_for_rules()).await?;
+/// // A service starts even if the source does not answer, with the rules of the program.
+/// if tokio::time::timeout(Duration::from_secs(5), follower.wait_for_rules()).await.is_err() {
+///     eprintln!("no rules yet: {:?}", follower.status().failure());
+/// }
 ///
 /// assert_eq!(layer.limiter().rules().current(), rules);
 /// assert_eq!(follower.status().version().map(|version| version.number()), Some(7));
