@@ -27,9 +27,6 @@ pub(crate) trait CircuitTelemetry: fmt::Debug + Send + Sync {
     fn closed(&self, rejected: u64);
 }
 
-/// Opens after [`FAILURES`](Self::FAILURES) consecutive failures. The pause before a probe call doubles with each
-/// failed probe.
-///
 /// A broken connection fails all calls in flight, but counts once. A missed deadline does not count if the store
 /// completed another call meanwhile: then this process was probably slow.
 #[derive(Debug, Clone)]
@@ -39,7 +36,6 @@ pub(crate) struct Breaker(Arc<Circuit>);
 struct Circuit {
     is_open: AtomicBool,
     failures: AtomicU32,
-    /// Counts calls in flight that found the store unreachable once.
     losses: AtomicU32,
     /// Only the first few successes during a call are counted, so that not every call writes to memory that all others
     /// read.

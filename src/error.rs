@@ -182,10 +182,10 @@ pub struct StoreError {
 
 /// The kind of a [`StoreError`], which determines how the circuit breaker treats it.
 ///
-/// After five consecutive errors of the kinds [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) or
-/// [`Unreachable`](Self::Unreachable), the circuit opens. A timeout counts only if no other call has completed since
-/// the late call began. [`Failed`](Self::Failed) resets the count, like any response; [`Overloaded`](Self::Overloaded)
-/// does not affect it.
+/// [`TimedOut`](Self::TimedOut), [`Unavailable`](Self::Unavailable) and [`Unreachable`](Self::Unreachable) count as
+/// [failures](crate::LimiterBuilder::deadline), a timeout only if no other call has completed since the late call
+/// began. [`Failed`](Self::Failed) resets the count, like any response; [`Overloaded`](Self::Overloaded) does not
+/// affect it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StoreErrorKind {

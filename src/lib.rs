@@ -38,8 +38,8 @@
 //! }
 //! ```
 //!
-//! With `RedisStore::new("redis://127.0.0.1/")?` instead of `MemoryStore::new()`, all instances with the same Redis
-//! and scope share these limits. Redis need not be available when the service starts.
+//! With `RedisStore::new("redis://127.0.0.1/")?` instead of `MemoryStore::new()`, all instances with the same Redis and
+//! scope share these limits.
 //!
 //! # What the client reads
 //!

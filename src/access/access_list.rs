@@ -102,7 +102,7 @@ impl AccessList {
     /// Creates a list without rules, which gets client addresses from `client_ip`, without its prefix lengths.
     ///
     /// Behind a proxy, `client_ip` must [trust the proxy](ClientIp::trusted_proxies). Otherwise, all requests have the
-    /// proxy's address. An unknown address matches no network.
+    /// proxy's address.
     ///
     /// ```
     /// use tower_quota::{AccessList, key::{self, ForwardingField}};

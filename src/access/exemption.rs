@@ -58,8 +58,7 @@ use crate::{
 /// # Ok(()) });
 /// ```
 ///
-/// Exempt requests do not call the store, and their responses have no `RateLimit` fields. Clients blocked by an
-/// [`AccessList`](crate::AccessList) are still rejected.
+/// Exempt requests do not call the store, and their responses have no `RateLimit` fields.
 pub struct Exemption {
     /// Omits networks and keys, which may identify a person.
     name: String,

@@ -77,7 +77,6 @@ impl Capacity {
     /// Rejects the request with status 503, without calling the store.
     ///
     /// `Retry-After` is set to `retry_after`, at least one second. The problem type is `temporary-reduced-capacity`.
-    /// `violated-policies` lists all policies that apply to the caller, except hidden and shadow policies.
     pub const fn exhausted(retry_after: Duration) -> Self {
         Self(Level::Exhausted(retry_after))
     }

@@ -7,8 +7,7 @@ use super::access_list::{AccessList, AccessRules, Overlaid};
 /// Created by [`AccessList::overlay`], for example for rules from etcd or a ConfigMap. Several overlays are
 /// [merged](AccessList::overlay_rules).
 ///
-/// Dropping an overlay removes its rules. To keep clients blocked while a source is replaced, end the old overlay with
-/// [`leave`](Self::leave), and give both overlays the same [name](Self::named).
+/// Dropping an overlay removes its rules, unless you [`leave`](Self::leave) it.
 ///
 /// # Examples
 ///
@@ -52,14 +51,13 @@ impl AccessOverlay {
         }
     }
 
-    /// Adds a name, such as that of the source: the overlay replaces overlays that had the same name when they were
-    /// [left](Self::leave). Default: none.
+    /// Adds a name, such as that of the source, for [`leave`](Self::leave). Default: none.
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// Replaces all rules of the overlay atomically, and removes those of overlays with one of the same names that were
+    /// Replaces all rules of the overlay atomically, and removes those that overlays of its names have
     /// [left](Self::leave). The cost is proportional to the number of rules in all overlays of the list.
     pub fn replace(&self, rules: AccessRules) {
         self.list.change_overlays(|overlays| {
@@ -73,7 +71,8 @@ impl AccessOverlay {
     }
 
     /// Ends the overlay but keeps its rules, until an overlay with one of the same [names](Self::named) calls
-    /// [`replace`](Self::replace). Without a name, they apply as long as the list exists.
+    /// [`replace`](Self::replace). This keeps clients blocked while a source is replaced. Without a name, the rules
+    /// apply as long as the list exists.
     pub fn leave(mut self) {
         let names = std::mem::take(&mut self.names);
         self.list.change_overlays(|overlays| {

@@ -146,7 +146,8 @@ pub(crate) trait Arithmetic: Copy {
 
     fn remaining(&self, reading: Self::Reading, now: u64) -> u64;
 
-    /// A time over which the remaining units can be spread.
+    /// A time over which the remaining units can be spread. Longer than the window if clients would otherwise exceed
+    /// twice the rate.
     fn reset(&self, reading: Self::Reading, now: u64) -> Option<u64>;
 
     /// `None` if all units remain, or if the time is unknown.

@@ -287,7 +287,6 @@ impl Arithmetic for Calendar {
         self.limit.saturating_sub(reading.used)
     }
 
-    /// Longer than the window if clients would otherwise exceed twice the rate.
     fn reset(&self, reading: CalendarReading, now: u64) -> Option<u64> {
         let least = self.least_time_for(self.remaining(reading, now), now);
         Some(self.left(reading, now).max(least))

@@ -60,7 +60,6 @@ impl Arithmetic for Closed {
         next().map(|_| Nothing)
     }
 
-    /// Rejects even requests of cost 0.
     fn admits(&self, _reading: Nothing, _now: u64, _charge: u64) -> bool {
         false
     }

@@ -1,5 +1,3 @@
-//! A request holds a slot from admission to the end of its response.
-
 use indexmap::IndexMap;
 
 use super::{Arithmetic, Form, Late, Reader, Receipt, Sent, Times, Writer};

@@ -272,7 +272,6 @@ impl Counter {
         step_with!(self, state, |own, state| own.empty_at(state, last))
     }
 
-    /// `last` is the time at which the state was written.
     pub(crate) fn is_used(&self, state: &State, last: u64, now: u64) -> bool {
         self.form() == Form::Numbers && self.empty_at(state, last) > now
     }

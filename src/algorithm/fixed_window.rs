@@ -99,7 +99,6 @@ impl Arithmetic for FixedWindow {
         self.0.limit.saturating_sub(used)
     }
 
-    /// Longer than the window if clients would otherwise exceed twice the rate.
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.0.least_time_for(self.remaining(used, now));
         Some(self.0.left(now).max(least))

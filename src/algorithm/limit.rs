@@ -22,7 +22,6 @@ impl From<Reading> for PolicyReading {
 }
 
 impl Limit {
-    /// During a lockout, even a charge of nothing is rejected.
     #[inline]
     pub(crate) fn admits(&self, reading: PolicyReading, now: u64, charge: u64) -> bool {
         reading.locked == 0 && self.counter.admits(reading.counted, now, charge)

@@ -44,8 +44,6 @@ impl Lockout {
         State::Bucket(left)
     }
 
-    /// A charge that exhausts the policy starts a lockout, but does not extend one; a refund that restores a unit ends
-    /// it.
     pub(crate) fn settled(&self, left: u64, is_refund: bool, is_used_up: bool) -> u64 {
         match (is_refund, is_used_up) {
             (false, true) if left == 0 => self.micros,

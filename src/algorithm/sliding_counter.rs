@@ -1,5 +1,3 @@
-//! The count of the current window, plus that of the previous one, weighted by its overlap with the sliding window.
-
 use super::{Arithmetic, Late, Reader, Receipt, Sent, Times, Window, Writer, window::MAX_COUNT};
 use crate::lease::Lease;
 
@@ -157,7 +155,7 @@ impl Arithmetic for SlidingCounter {
         (left / u128::from(self.0.micros)) as u64
     }
 
-    /// Longer than the window if clients would otherwise exceed twice the rate. If no unit remains, until the next one.
+    /// If no unit remains, until the next one.
     fn reset(&self, windows: Windows, now: u64) -> Option<u64> {
         Some(match self.remaining(windows, now) {
             0 => self.wait(windows, now, 1).unwrap_or(0),

@@ -235,8 +235,7 @@ impl Arithmetic for SlidingLog {
         self.0.limit.saturating_sub(reading.used)
     }
 
-    /// Longer than until the oldest entry leaves if clients would otherwise exceed twice the rate. Until all leave if
-    /// several must and their times are unknown.
+    /// Until the oldest entry leaves, or longer; until all leave if several must and their times are unknown.
     fn reset(&self, reading: LogReading, now: u64) -> Option<u64> {
         let remaining = self.remaining(reading, now);
         let natural = match reading {

@@ -138,7 +138,7 @@ impl<'a> Allowance<'a> {
         self.wait().map(Duration::from_micros)
     }
 
-    /// Returns when this policy admits an identical request, if no other request comes first.
+    /// Returns when this policy admits an identical request.
     pub fn availability(&self) -> Availability {
         match self.retry_after() {
             _ if !self.is_violated() => Availability::Now,

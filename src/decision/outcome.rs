@@ -76,8 +76,8 @@ impl Clone for Source {
 
 /// The decision on a request, with one [`Allowance`] per policy.
 ///
-/// The layer inserts it into the extensions of its rejections and of responses that [failed open](Outcome::FailedOpen);
-/// with [`decision_in_response`](crate::RateLimitLayerBuilder::decision_in_response), of all responses.
+/// Layers insert it into the extensions of [responses](crate::RateLimitLayerBuilder::decision_in_response) and, on
+/// demand, of [requests](crate::RateLimitLayerBuilder::decision_in_request).
 ///
 /// ```
 /// use tower_quota::{Decision, Outcome};
@@ -425,8 +425,7 @@ impl Decision {
         self.outcome
     }
 
-    /// Returns when an identical request would be admitted, measured from this decision, if no other request comes
-    /// first.
+    /// Returns when an identical request would be admitted, measured from this decision.
     ///
     /// A [leaky-bucket queue](crate::Algorithm::LeakyBucketQueue) admits a request once the queue has room. If no store
     /// made the decision: `Now` for an admitted request; otherwise `After` with [`retry_after`](Self::retry_after), or

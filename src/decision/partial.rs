@@ -57,7 +57,6 @@ impl Plan {
         self.costing(0)
     }
 
-    /// Grants as many units as fit, or one unit if none fits.
     pub(crate) fn granting(self, readings: impl IntoIterator<Item = PolicyReading>, moment: Moment) -> Self {
         let asked_for = self.costs().requests;
         let (mut granted, mut fits) = (asked_for, true);

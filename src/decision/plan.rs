@@ -49,7 +49,6 @@ pub(super) struct Question {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     Whole,
-    /// Charges as many units as are admitted, at least one.
     UpTo,
     Question,
 }
@@ -137,9 +136,9 @@ impl Plan {
 
     /// Adds the policies of another partition, such as the caller's address in addition to the user.
     ///
-    /// One Redis server needs a single script call. A Redis Cluster needs one call per hash slot, and refunds charges
-    /// if a later call rejects the plan. A policy that is already in the plan for the same partition is charged once.
-    /// Names should be unique within a plan, because clients see only the name.
+    /// One Redis server needs a single script call, a [Redis Cluster](crate::RedisStore#cluster) one per hash slot. A
+    /// policy that is already in the plan for the same partition is charged once. Names should be unique within a plan,
+    /// because clients see only the name.
     ///
     /// ```
     /// use tower_quota::{PolicySet, MemoryStore, Outcome, PartitionKey, Plan, QuotaPolicy, Scope, Store};
@@ -233,7 +232,7 @@ impl Plan {
 
     /// Sets the number of request and response content bytes, as far as known before the request is processed.
     ///
-    /// Default: one byte. No effect in a plan of cost 0. [`QuotaUnit`](crate::QuotaUnit) has an example.
+    /// Default: one byte. [`QuotaUnit`](crate::QuotaUnit) has an example.
     #[inline]
     #[must_use]
     pub fn with_content_bytes(mut self, request: u64, response: u64) -> Self {
@@ -246,8 +245,8 @@ impl Plan {
 
     /// Sets the amount of a [custom unit](crate::QuotaPolicy::with_unit), for all policies that count it.
     ///
-    /// A later call for the same unit replaces the amount. Units after the third are ignored. Default: 0, and always 0
-    /// in a plan of cost 0. [`QuotaUnit`](crate::QuotaUnit) has an example.
+    /// A later call for the same unit replaces the amount. Units after the third are ignored. Default: 0.
+    /// [`QuotaUnit`](crate::QuotaUnit) has an example.
     #[inline]
     #[must_use]
     pub fn with_units(self, unit: &str, amount: u64) -> Self {
@@ -393,7 +392,6 @@ impl Plan {
 }
 
 impl Question {
-    /// Policies that the question already contains for this partition are skipped.
     fn add(&mut self, part: Part) {
         let same = self.parts.iter().filter(|other| other.partition == part.partition);
         let known: SmallVec<[u32; 4]> = same.flat_map(|part| part.policies.iter().map(Policy::id)).collect();

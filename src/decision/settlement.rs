@@ -45,13 +45,14 @@ use crate::{
 /// A late charge is never rejected, but raises the used units of a policy to at most twice the capacity, or twice the
 /// overage ceiling, that the policy had at the decision, whatever the policy is now: after a decision at capacity 10,
 /// from 3 to 20 units, even if the capacity is now 100. Units charged under a larger quota stay charged: 20 used units
-/// remain 20 after a decision at capacity 5. A late charge to a [calendar](crate::QuotaPolicy::per_calendar) window
-/// that has ended is dropped.
+/// remain 20 after a decision at capacity 5. Later requests are rejected until the debt is repaid. A late charge to a
+/// [calendar](crate::QuotaPolicy::per_calendar) window that has ended is dropped.
 ///
 /// # Refunds
 ///
 /// A refund never raises a policy above its capacity, and is possible within one window after the charge. After a
-/// [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded. Late charges still apply.
+/// [reset](crate::Store::reset) or a loss of data, earlier charges are not refunded. Late charges still apply. A leaky
+/// bucket refunds nothing once the request has left the queue.
 ///
 /// A token bucket refunds only units that it has not refilled since: of 10 units charged to a full bucket that refills
 /// one per second, 7 can be refunded after 3 s. If another charge was refunded in between, the refund can be too large,

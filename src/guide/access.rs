@@ -1,7 +1,7 @@
 //! Block a caller at run time.
 //!
-//! An [`AccessList`](crate::AccessList) allows or blocks networks and keys, and can be changed while the service runs.
-//! Clones share their rules, so the list can be part of the application state.
+//! An [`AccessList`](crate::AccessList) allows or blocks networks and keys, and can be changed while the service runs,
+//! for example by a handler with a clone.
 //!
 //! ```
 //! use std::error::Error;

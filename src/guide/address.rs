@@ -64,9 +64,8 @@
 //! ```
 //!
 //! **Inner rejections stay charged** in the outer layer: otherwise, a user beyond the inner limit would never exhaust
-//! it, and authentication would run for each of their requests. The outer layer only releases the slot, counts the
-//! transferred bytes, and refunds the estimate of a [custom unit](crate::QuotaPolicy::with_unit) for which nothing was
-//! reported. Therefore:
+//! it, and authentication would run for each of their requests. Only estimates of custom units for which nothing was
+//! reported are [refunded](crate::WeakPermit#when-usage-is-charged). Therefore:
 //!
 //! - **Size the address limit for shared addresses**: a single user who ignores 429 can exhaust it. [Both keys in one
 //!   layer](super::keys) inside authentication avoid this, but leave authentication itself unlimited.

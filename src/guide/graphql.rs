@@ -79,5 +79,5 @@
 //!   use a small bound, and add a timeout as on the page [`login`](super::login).
 //! - **If the response shows the actual cost**, use [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost) instead
 //!   of the handler.
-//! - **An actual cost above the estimate** can overdraw the policy: later requests are rejected until the debt is
-//!   repaid. To limit requests and points separately, use a [custom unit](super::tokens).
+//! - **An actual cost above the estimate** can [overdraw](crate::Settlement#late-charges) the policy. To limit requests
+//!   and points separately, use a [custom unit](super::tokens).

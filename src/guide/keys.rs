@@ -57,8 +57,6 @@
 //!
 //! - A field that clients can set must not be a key: no unverified user ID or token, and no `X-Forwarded-For` except
 //!   from a [trusted proxy](super::proxy). A client that invents values would get a new quota for each, and one that
-//!   sends another user's name would exhaust that user's quota. [`key::header`](crate::key::header) is for fields that
-//!   your gateway sets and removes from client requests.
-//! - The layer does not read `RateLimit` fields or partition keys (`pk`) of requests. Others can guess the user behind
-//!   a `pk` that responses [show](crate::QuotaPolicy::show_partition_key), unless you set a [digest
-//!   key](crate::LimiterBuilder::digest_key).
+//!   sends another user's name would exhaust that user's quota.
+//! - The layer does not read `RateLimit` fields or partition keys (`pk`) of requests. A `pk` that responses
+//!   [show](crate::QuotaPolicy::show_partition_key) can reveal the user.

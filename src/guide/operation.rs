@@ -77,8 +77,7 @@
 //! |---|---|---|
 //! | readiness off, but continue to serve | 5 s | load balancers keep sending requests until they notice |
 //! | graceful shutdown | 15 s | requests end, and their costs are settled |
-//! | [flush](crate::Limiter::flush) | 5 s | settlements reach Redis, and prefetched units are refunded; on timeout, the error contains the number of remaining settlements |
+//! | [flush](crate::Limiter::flush) | 5 s | settlements reach Redis, and prefetched units are refunded |
 //!
 //! Together, the steps must fit into the 30 seconds that Kubernetes allows by default. Flush several layers
-//! concurrently. Requests that still run when the process exits, such as WebSockets, stay charged, and hold their slots
-//! until the leases expire.
+//! concurrently. Requests that still run when the process exits, such as WebSockets, stay charged.

@@ -37,9 +37,8 @@
 //! }
 //! ```
 //!
-//! - **Trust as little as possible.** Any sender in a trusted network can choose the address that is counted. List the
-//!   proxies, not a network that they share with other machines. Never stop the event
-//!   [`proxy-not-named`](crate::docs::mistakes#proxy-not-named) by trusting all networks.
+//! - **Trust as little as possible.** List the proxies, not a network that they share with other machines. Never stop
+//!   the event [`proxy-not-named`](crate::docs::mistakes#proxy-not-named) by trusting all networks.
 //! - **The proxy must append to the field or overwrite it.** If it forwards the field unchanged, the client controls
 //!   it. Test with a forged value: [`explain`](crate::RateLimitLayer::explain) shows which address the layer uses.
 //! - **Name the one field that your proxy writes**, and [all proxies](crate::docs::mistakes#second-proxy) of a chain.
@@ -48,7 +47,6 @@
 //! - **Unreadable fields leave the client unknown**, so the request has no key. Do not configure
 //!   [`MissingKey::Allow`](crate::MissingKey::Allow): a client can make its `Forwarded` field unreadable, and would
 //!   then pass uncounted.
-//! - **IPv6 clients are limited per /64**, unless you set [`ipv6_prefix`](crate::key::ClientIp::ipv6_prefix).
 //!
 //! [`no-peer-address`](crate::docs::mistakes#no-peer-address) lists the sources of the peer address in each server. The
 //! example `reverse-proxy` is a proxy with limits.

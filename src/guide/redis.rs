@@ -3,7 +3,7 @@
 //! All instances with the same Redis and scope share their limits. [Which Redis](crate::docs::production#which-redis)
 //! lists the supported servers, Sentinel and Cluster. The service can start before Redis:
 //! [`Limiter::ready`](crate::Limiter::ready) checks whether the limits can be enforced, and its error gives the reason,
-//! such as a missing permission. The program passes its assertions with and without Redis.
+//! such as a missing permission.
 //!
 //! ```
 //! use std::{error::Error, time::Duration};

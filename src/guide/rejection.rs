@@ -70,6 +70,4 @@
 //!   remove from client requests.
 //! - **gRPC clients require a gRPC status.** Return [`to_response`](crate::Rejection#grpc) for [gRPC
 //!   requests](crate::Rejection::is_grpc).
-//! - **The body must be in memory.** If it is a stream, the client gets the [default
-//!   response](crate::docs::mistakes#streamed-rejection).
 //! - **Without axum**, use [`respond_with`](crate::RateLimitLayerBuilder::respond_with).

@@ -63,4 +63,3 @@
 //!   [`Clock::tokio`](crate::clock::Clock::tokio).
 //! - To try limits on real traffic, use a [`shadow`](crate::QuotaPolicy::shadow) policy; [New
 //!   limits](crate::docs::production#new-limits) describes the rollout.
-//! - To see why a request is limited, use [`RateLimitLayer::explain`](crate::RateLimitLayer::explain).

@@ -57,7 +57,7 @@
 //! ```
 //!
 //! - If the lookup fails or takes longer, the request is counted in the tier for [unknown](crate::tier::OnUnknownTier)
-//!   users: by default the first one, so make the first tier the smallest.
+//!   users: by default the first one.
 //! - If requests carry the plan, for example in a verified token, use [`Tiers::from_fn`](crate::Tiers::from_fn) without
 //!   a lookup.
 //! - [`CallerQuotas`](crate::CallerQuotas) from the same lookup give single customers individual quotas.

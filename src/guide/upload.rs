@@ -48,5 +48,4 @@
 //!   [event](crate::docs::mistakes#content-not-counted) reports this.
 //! - **A byte quota does not bound a single file.** For this, use the limit of the server (413), such as axum's
 //!   `DefaultBodyLimit`.
-//! - **The slot of a concurrency limit** is held until the response body ends.
 //! - **Downloads** are counted by [`Direction::Response`](crate::Direction).

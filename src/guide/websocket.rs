@@ -49,14 +49,11 @@
 //! - **Clients slightly over the limit are slowed down**: the server stops reading, and TCP backpressure does the rest.
 //!   Clients far over the limit are disconnected. To disconnect at the first excess message, use
 //!   [`check`](crate::Caller::check) instead of [`wait`](crate::Caller::wait).
-//! - **If the store does not respond**, messages pass uncounted by default, like requests.
 //! - **Open connections**: a [concurrency limit](crate::QuotaPolicy::concurrent) in a layer releases its slot right
 //!   after the handshake. Acquire the [permit](crate::WeakPermit::upgrade) in the handler, and hold it as long as the
 //!   connection.
 //! - **Handshakes**: also limit them per minute in the layer, because rejected clients reconnect.
 //! - **Browsers** cannot send an `Authorization` field with a WebSocket. Use a cookie, and check `Origin`.
-//! - **At [shutdown](super::operation#shutdown)**, open connections stay charged, and hold their slots until the leases
-//!   expire.
 //!
 //! The example `websocket` has all of these. This is its handler in Axum, behind a layer with the concurrency limit:
 //!

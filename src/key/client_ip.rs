@@ -60,7 +60,7 @@ pub fn client_ip() -> ClientIp {
     }
 }
 
-/// The extractor created by [`client_ip`]. [`build`](crate::RateLimitLayerBuilder::build) validates its settings.
+/// The extractor created by [`client_ip`].
 ///
 /// As a key, clients are grouped by network. [`resolve`](Self::resolve), [`AccessList`](crate::AccessList) and
 /// [`Exemption`](crate::Exemption) use the address without grouping.
@@ -426,7 +426,6 @@ impl ForwardingField {
     }
 }
 
-/// An address with a port, but without brackets, even for IPv6.
 const VIEWER_ADDRESS: &str = "cloudfront-viewer-address";
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");

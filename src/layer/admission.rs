@@ -51,7 +51,6 @@ pub(crate) struct Limits {
 
 pub(super) enum Admission {
     Call(Admitted),
-    /// Calls the inner service after this delay.
     Queue(Duration, Admitted),
     Reject(Response<Bytes>),
 }
@@ -240,7 +239,6 @@ impl Limits {
         self.judge_marked(decision, selection, request)
     }
 
-    /// A decision at reduced capacity is marked.
     fn judge_marked(&self, decision: Decision, selection: Selection, request: &mut Parts) -> Admission {
         self.limiter.0.log_decision(&self.log, &decision, &selection);
         if !decision.outcome().is_admitted() {
@@ -256,7 +254,6 @@ impl Limits {
         self.limiter.scope()
     }
 
-    /// `announced` returns the number of request bytes, if known.
     #[inline]
     pub(super) fn with_units(
         &self,

@@ -229,7 +229,7 @@ impl RateLimitLayerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns the first misconfiguration found. The message names the policy or setting, the value and the bound:
+    /// Returns the first misconfiguration found:
     ///
     /// - A scope, key or policy is missing.
     /// - A policy or setting is out of range.
@@ -289,9 +289,8 @@ impl RateLimitLayerBuilder {
 impl RateLimitLayerBuilder {
     /// Adds a key, for policies that are [keyed by](crate::QuotaPolicy::keyed_by) it.
     ///
-    /// Names must be unique and not empty. Each request is charged to the partitions of all keys in one decision.
-    /// Requests without this key share one partition, unless [`on_missing_key`](Self::on_missing_key) is set. A layer
-    /// of a [limiter](crate::RateLimitLayer::with_limiter) must extract exactly the keys that the limiter
+    /// Names must be unique and not empty. Each request is charged to the partitions of all keys in one decision. A
+    /// layer of a [limiter](crate::RateLimitLayer::with_limiter) must extract exactly the keys that the limiter
     /// [names](crate::LimiterBuilder::named_key).
     pub fn named_key(mut self, name: impl Into<String>, key: impl KeyExtractor) -> Self {
         let name = name.into();
@@ -417,9 +416,8 @@ impl RateLimitLayerBuilder {
     /// Computes the cost of each request in a [custom unit](crate::QuotaPolicy::with_unit). Required for each custom
     /// unit.
     ///
-    /// All units are charged in one decision, together with [`cost`](Self::cost); a request with a `cost` of 0 is not
-    /// charged in any unit. An amount above the capacity of the policy is rejected without `Retry-After`. An amount of
-    /// 0 is admitted unless the policy is overdrawn.
+    /// All units are charged in one decision, together with [`cost`](Self::cost). An amount above the capacity of the
+    /// policy is rejected without `Retry-After`. An amount of 0 is admitted unless the policy is overdrawn.
     ///
     /// The closure is called once per request, if a policy of the request counts the unit. It must not block and cannot
     /// read the body; see the [guide](crate::guide::tokens) for estimates that depend on the body.
@@ -461,7 +459,6 @@ impl RateLimitLayerBuilder {
     /// must not block. [`ActualCost`](crate::ActualCost) in the response takes precedence.
     ///
     /// To count only failures, such as failed logins, charge 1 unit and [refund it on success](crate::guide::failure).
-    /// gRPC responses have status 200 even if the call has failed.
     ///
     /// ```
     /// use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, key};
@@ -525,10 +522,7 @@ impl RateLimitLayerBuilder {
     /// # Ok(()) });
     /// ```
     ///
-    /// # Limits of refunds
-    ///
-    /// Units that the policy has already refilled are not refunded, nor charges of more than one window ago, nor a
-    /// leaky bucket once the request has left the queue.
+    /// [`Settlement`](crate::Settlement#refunds) has the limits of refunds.
     pub fn actual_cost<F>(mut self, actual_cost: F) -> Self
     where
         F: Fn(&response::Parts) -> Option<u64> + Send + Sync + 'static,
@@ -593,8 +587,7 @@ impl RateLimitLayerBuilder {
 
     /// Sets the current capacity of the service. See [`Capacity`]. Default: always [`Capacity::full`].
     ///
-    /// `capacity` is called once for each request that is neither blocked nor exempt, before the store, and must not
-    /// block.
+    /// `capacity` is called like the closure of [`abnormal_usage`](Self::abnormal_usage), and must not block.
     pub fn capacity<F>(mut self, capacity: F) -> Self
     where
         F: Fn(&request::Parts) -> Capacity + Send + Sync + 'static,

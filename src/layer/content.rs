@@ -21,8 +21,8 @@ use crate::{limiter::OpenCharge, sync::mutex::Mutex};
 /// Add it *outside* the [`RateLimitLayer`](crate::RateLimitLayer), which cannot change the type of request bodies. A
 /// request is then charged the bytes that are read; otherwise, its `Content-Length`, or one byte if it has none.
 ///
-/// The layer neither reads ahead nor delays requests. Bytes of a body that is never read are not counted, even if an
-/// inner layer rejects the request.
+/// The layer neither reads ahead nor delays requests. Bytes that the inner service does not read are not counted, even
+/// if a rejection [discards](crate::content::LingeringClose) them.
 ///
 /// ```
 /// use axum::{Router, routing::post};
@@ -200,7 +200,6 @@ impl<B> fmt::Debug for RequestContentBody<B> {
     }
 }
 
-/// The announced length of the content.
 pub(super) fn announced_bytes(request: &Parts) -> Option<u64> {
     request.headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }

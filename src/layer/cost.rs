@@ -76,7 +76,7 @@ impl RequestCost {
 /// the number of rows of a query. The layer then charges or refunds the difference to the estimated cost.
 ///
 /// Takes precedence over [`actual_cost`](crate::RateLimitLayerBuilder::actual_cost). Each layer around the handler
-/// applies the cost to its own policies. It can overdraw a policy by at most its capacity.
+/// applies the cost to its own policies. A higher cost is a [late charge](crate::Settlement#late-charges).
 ///
 /// ```
 /// use axum::{Extension, Router, routing::get};

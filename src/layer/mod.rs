@@ -1,5 +1,3 @@
-//! The Tower layer and its builder: limits the requests of a service, and writes fields into its responses.
-
 mod admission;
 mod answer;
 mod attribution;

@@ -100,12 +100,10 @@ impl RegisteredLayer {
         })
     }
 
-    /// Returns a policy that has different numbers in another layer.
     pub(super) fn register(self: &Arc<Self>) -> Option<String> {
         NEIGHBOURS.lock().add(self.place?, self)
     }
 
-    /// Returns a policy that has different numbers in the other layer.
     fn differs_from(&self, other: &Self) -> Option<String> {
         if self.limiter == other.limiter {
             return None;
@@ -121,7 +119,6 @@ impl RegisteredLayer {
         differing.map(|policy| policy.name.clone())
     }
 
-    /// Returns `true` if this layer charges the same policies again for a request that has passed through `other`.
     fn charges_again(self: &Arc<Self>, other: &Arc<Self>) -> bool {
         let has_same_keys = || self.limiter == other.limiter && self.keys == other.keys;
         let is_here = self.place.is_some() && self.place == other.place;

@@ -17,8 +17,6 @@ use crate::{
 
 /// Configures a [`Limiter`]. The [scope](Self::scope) and at least one [policy](Self::policy) are required.
 ///
-/// Pass the limiter to [`with_limiter`](crate::RateLimitLayer::with_limiter) if a layer needs settings of this builder.
-///
 /// ```
 /// # #[cfg(feature = "redis")] {
 /// use std::time::Duration;

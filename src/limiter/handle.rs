@@ -197,9 +197,8 @@ impl Limiter {
 
     /// Refunds prefetched units, and waits until all settlements have reached the store.
     ///
-    /// Call this last, after the server has stopped and before the runtime ends: see [the
-    /// program](crate::guide::operation#shutdown). Otherwise, callers may stay overcharged, and slots occupied until
-    /// their leases expire.
+    /// Call this last, after the server has stopped and before the runtime ends: see
+    /// [shutdown](crate::guide::operation#shutdown).
     ///
     /// ```
     /// use std::time::Duration;
@@ -223,7 +222,7 @@ impl Limiter {
     ///
     /// Requests may still finish during the flush, which waits for their settlements. Unfinished requests keep their
     /// charges and slots. Prefetching is paused, so requests are charged individually. The
-    /// [`fallback`](crate::LimiterBuilder::fallback) is flushed, too. Flush several limiters concurrently.
+    /// [`fallback`](crate::LimiterBuilder::fallback) is flushed, too.
     ///
     /// # Errors
     ///

@@ -20,7 +20,6 @@ pub(crate) struct Inner {
     pub(super) log: LayerTelemetry,
 }
 
-/// What the limits have made of a request.
 pub(crate) enum Question {
     Charged(MemoryCharge),
     Plan(Plan, Selection),

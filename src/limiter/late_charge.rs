@@ -37,8 +37,7 @@ impl LateCharge {
         Self(Message::new(units))
     }
 
-    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units. Units that no policy of the
-    /// caller counts are ignored.
+    /// Adds an amount of a custom unit, like [`Caller::units`].
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.0.add(unit.into(), amount);
@@ -101,9 +100,8 @@ impl Caller {
     /// reports usage. With a [`Permit`](crate::Permit), report the cost to it instead, which is exact. [`LateCharge`]
     /// has an example.
     ///
-    /// The charge is never rejected: used units rise to [at most twice the capacity](Settlement#late-charges), or twice
-    /// the overage ceiling, and later requests are rejected until the debt is repaid. It may begin a
-    /// [lockout](crate::QuotaPolicy::with_lockout), but never extends one.
+    /// The charge is never rejected: used units rise to [at most twice the capacity](Settlement#late-charges). It may
+    /// begin a [lockout](crate::QuotaPolicy::with_lockout), but never extends one.
     ///
     /// Charges apply to the policies that [`peek`](Self::peek) reads, shadow policies included, but not to concurrency
     /// limits, policies that count bytes, limits that are [disabled](crate::RulesHandle::disable), or a main key that

@@ -1,5 +1,3 @@
-//! A limiter: a scope, its rules, and the fault tolerance around a store.
-
 mod builder;
 mod caller;
 mod charge;

@@ -70,7 +70,7 @@ impl Permit {
     /// Adds `amount` to the usage of a [custom unit](crate::QuotaPolicy::with_unit).
     ///
     /// Usage above the estimate is charged each time it exceeds twice the charged amount, so an endless stream is
-    /// charged as well. The caller's later requests are rejected until the debt is repaid.
+    /// charged as well.
     ///
     /// Returns `false` if no policy counts the unit for this caller, or if the work is not counted, for example because
     /// its cost is 0.
@@ -98,7 +98,8 @@ impl Permit {
         charges.fold(false, |is_heard, charge| charge.used(unit, report) | is_heard)
     }
 
-    /// Corrects the charge to the actual cost in requests. A higher cost can overdraw a policy by at most its capacity.
+    /// Corrects the charge to the actual cost in requests. A higher cost is a [late
+    /// charge](crate::Settlement#late-charges).
     ///
     /// For work other than a request, this ends the work. The charge of a request is corrected once: to its [actual
     /// cost](crate::ActualCost) or else the last `settle` when the response begins; if there is neither, to the last
@@ -146,8 +147,7 @@ impl fmt::Debug for Permit {
 /// unit](crate::QuotaPolicy::with_unit) or bytes, or if the request contains [`WithPermit`]. It covers the charges of
 /// all layers that the request has passed.
 ///
-/// With the feature `axum`, `WeakPermit` is also an extractor. If the request is not limited or not counted, handlers
-/// get the default value, which belongs to no request.
+/// With the feature `axum`, `WeakPermit` is also an extractor.
 ///
 /// ```
 /// use std::convert::Infallible;

@@ -41,8 +41,7 @@ impl Refund {
         }
     }
 
-    /// Adds an amount of a [custom unit](crate::QuotaPolicy::with_unit), up to three units. To refund only this, create
-    /// the refund with 0 units. Units that no policy of the caller counts are ignored.
+    /// Adds an amount of a custom unit, like [`Caller::units`]. To refund only this, create the refund with 0 units.
     #[must_use]
     pub fn with_units(mut self, unit: impl Into<String>, amount: u64) -> Self {
         self.message.add(unit.into(), amount);

@@ -107,7 +107,7 @@ pub enum Algorithm {
     /// A token bucket that admits at most the quota in any interval of one window.
     ///
     /// The burst capacity counts toward the quota, so the bucket refills more slowly: with a burst capacity of *c*, at
-    /// *q* − *c* + 1 units per window. The burst capacity is at most the quota. Default: half the quota, rounded up.
+    /// *q* − *c* + 1 units per window. The burst capacity is at most the quota.
     StrictTokenBucket,
     /// A bucket of [`burst_capacity`](crate::QuotaPolicy::burst_capacity) units that refills continuously, at *q*
     /// units per window.

@@ -12,8 +12,8 @@ use crate::{
 /// directly for weeks that do not begin on Monday, for a time zone that is known only at run time, or to show a
 /// customer when the quota resets.
 ///
-/// A window begins at the first instant of its first day in the time zone, so days with a clock change have 23 to 25
-/// hours. A date that the time zone skipped (30 December 2011 in Samoa) has no window.
+/// A window begins at the first instant of its first day in the time zone. A date that the time zone skipped (30
+/// December 2011 in Samoa) has no window.
 ///
 /// ```
 /// # #[cfg(feature = "calendar")] {

@@ -156,8 +156,7 @@ impl CallerQuotas {
     /// Adds `units` to each window of a policy until `until`, and to its burst capacity if one is set.
     ///
     /// `until` is a time of the limiter's [clock](crate::LimiterBuilder::clock). Top-ups of the same policy are added
-    /// together, up to the upper bound of the policy's quotas. A top-up does not open a closed policy. Used units still
-    /// count when it ends.
+    /// together, up to the upper bound of the policy's quotas.
     ///
     /// For units that can be used only once, choose the end of the current window: see
     /// [`CalendarWindow::around`](crate::calendar::CalendarWindow::around).

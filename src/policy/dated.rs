@@ -10,14 +10,14 @@ impl QuotaPolicy {
         Self::dated(name, quota, CalendarPeriod::Day, time_zone)
     }
 
-    /// Creates a policy of `quota` units per week, Monday to Sunday, in `time_zone`, such as `"Europe/Berlin"`.
+    /// Creates a policy of `quota` units per week, Monday to Sunday, in `time_zone`.
     ///
     /// For weeks that begin on another day, see [`per_calendar`](Self::per_calendar).
     pub const fn per_calendar_week(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
         Self::dated(name, quota, CalendarPeriod::WEEK, time_zone)
     }
 
-    /// Creates a policy of `quota` units per calendar month in `time_zone`, such as `"Europe/Berlin"`.
+    /// Creates a policy of `quota` units per calendar month in `time_zone`.
     ///
     /// For months that begin on another day, see [`per_calendar`](Self::per_calendar).
     pub const fn per_calendar_month(name: &'static str, quota: u64, time_zone: &'static str) -> Self {
@@ -66,9 +66,9 @@ impl QuotaPolicy {
     ///
     /// # Changes
     ///
-    /// If the period or the time zone changes, callers start with a full quota. If the quota changes, used units still
-    /// count; so they do for a while if the [first day of months](crate::CallerQuotas::month_begins) changes. After a
-    /// window has ended, its charges can be neither settled nor refunded.
+    /// If the period or the time zone changes, callers start with a full quota. If the [first day of
+    /// months](crate::CallerQuotas::month_begins) changes, used units still count for a while. After a window has
+    /// ended, its charges can be neither settled nor refunded.
     ///
     /// # Clock and time zones
     ///

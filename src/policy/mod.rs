@@ -40,13 +40,6 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 
 /// The unit of a quota.
 ///
-/// | unit | a request uses |
-/// |---|---|
-/// | [`Requests`](Self::Requests) | its cost, by default 1 |
-/// | [`ContentBytes`](Self::ContentBytes) | the bytes of its content |
-/// | [`ConcurrentRequests`](Self::ConcurrentRequests) | a slot, until its response has ended |
-/// | [`Custom`](Self::Custom) | the units that the program reports, such as tokens, rows or money |
-///
 /// ```
 /// use tower_quota::{Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit, Scope};
 ///
@@ -70,13 +63,13 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum QuotaUnit {
-    /// Requests in progress.
+    /// Requests in progress: each uses a slot until its response has ended.
     ConcurrentRequests,
     /// Bytes of content, without header fields.
     ContentBytes(Direction),
-    /// A custom unit; see [`QuotaPolicy::with_unit`].
+    /// Units that the program reports, such as tokens, rows or money; see [`QuotaPolicy::with_unit`].
     Custom(UnitName),
-    /// Requests, each with its cost.
+    /// Requests, each with its cost, by default 1.
     #[default]
     Requests,
 }

@@ -140,25 +140,24 @@ impl QuotaPolicy {
         Self::windowed("", quota, window).with_name(name)
     }
 
-    /// Creates a policy of `quota` units per second. For a name created at run time, use [`new`](Self::new).
+    /// Creates a policy of `quota` units per second.
     pub const fn per_second(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(1))
     }
 
-    /// Creates a policy of `quota` units per minute. For a name created at run time, use [`new`](Self::new).
+    /// Creates a policy of `quota` units per minute.
     pub const fn per_minute(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(60))
     }
 
-    /// Creates a policy of `quota` units per hour. For a name created at run time, use [`new`](Self::new).
+    /// Creates a policy of `quota` units per hour.
     pub const fn per_hour(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(3_600))
     }
 
     /// Creates a policy of `quota` units per day of 24 hours.
     ///
-    /// With [`FixedWindow`](Algorithm::FixedWindow), the day ends at midnight UTC. For days of a time zone, see
-    /// [`per_calendar_day`](Self::per_calendar_day). For a name created at run time, use [`new`](Self::new).
+    /// For days of a time zone, see [`per_calendar_day`](Self::per_calendar_day).
     pub const fn per_day(name: &'static str, quota: u64) -> Self {
         Self::windowed(name, quota, Duration::from_secs(86_400))
     }
@@ -277,8 +276,8 @@ impl QuotaPolicy {
     /// the same quota.
     ///
     /// [`CallerQuotas`](crate::CallerQuotas) sets the quotas. A quota outside the range is replaced by the nearest
-    /// bound. A lower bound of 0 allows closing the policy for a caller. `build()` fails if the lower bound is above
-    /// the upper one, or if either is not a valid quota of the policy.
+    /// bound. `build()` fails if the lower bound is above the upper one, or if either is not a valid quota of the
+    /// policy.
     #[must_use]
     pub const fn with_caller_quotas(mut self, quotas: RangeInclusive<u64>) -> Self {
         self.caller_quotas = Some(CallerQuotaBounds {
@@ -320,7 +319,6 @@ impl QuotaPolicy {
     ///
     /// - `t` and `Retry-After` of a rejected request are the wait until the ceiling admits it.
     /// - A [partial plan](crate::Plan::allow_partial) is granted up to the ceiling.
-    /// - A late charge can raise the usage to at most twice the ceiling.
     /// - A fraction of a unit above the quota, as in a sliding window counter, counts as a whole unit over the quota.
     ///
     /// Caller quotas, top-ups and reduced capacity change quota and ceiling in proportion. If the store loses its data,
@@ -352,8 +350,8 @@ impl QuotaPolicy {
     /// Counts bytes of content instead of requests, at least one per request.
     ///
     /// A known length is charged before the layer forwards the request, and other bytes while they are streamed,
-    /// without delaying them. Streamed bytes can overdraw the policy by at most its capacity, and later requests are
-    /// rejected until the debt is repaid. A request of unknown size is forwarded if at least one byte remains.
+    /// without delaying them. Streamed bytes can [overdraw](crate::Settlement#late-charges) the policy. A request of
+    /// unknown size is forwarded if at least one byte remains.
     ///
     /// Of a response with a known length, at most the first 1 MiB is charged before it is sent, and stays charged if
     /// the client disconnects early. Other response bytes are charged after they were sent, in steps of about 1 MiB. A
@@ -368,11 +366,11 @@ impl QuotaPolicy {
     ///
     /// The layer charges the estimate from [`unit_cost`](crate::RateLimitLayerBuilder::unit_cost), which is required,
     /// before it forwards the request. The handler reports the actual usage to its [`WeakPermit`](crate::WeakPermit),
-    /// and the difference is charged or refunded. A late charge can overdraw the policy by at most its capacity.
+    /// and the difference is [charged or refunded](crate::Settlement).
     ///
-    /// `unit` has 1 to 24 printable ASCII characters. A policy set has up to three custom units. `RateLimit` shows the
-    /// remaining units, but `RateLimit-Policy` omits the policy, because draft-11 allows only registered units.
-    /// Dialects without policy names omit it entirely.
+    /// `unit` has 1 to 24 printable ASCII characters, and must not be that of another unit in the drafts or in rules
+    /// files. A policy set has up to three custom units. `RateLimit` shows the remaining units, but `RateLimit-Policy`
+    /// omits the policy, because draft-11 allows only registered units. Dialects without policy names omit it entirely.
     #[must_use]
     pub const fn with_unit(mut self, unit: &str) -> Self {
         self.unit = QuotaUnit::Custom(UnitName::new(unit));

@@ -4,9 +4,8 @@ use crate::error::{ConfigError, ConfigErrorKind};
 
 /// The name of a custom unit, such as tokens of a language model, rows or CPU seconds.
 ///
-/// Created by [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit), and returned in
-/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom). A name has 1 to 24 printable ASCII characters, and must not be that
-/// of another unit in the drafts or in rules files; [`PolicySet::new`](crate::PolicySet::new) validates it.
+/// Created by [`QuotaPolicy::with_unit`](crate::QuotaPolicy::with_unit), which lists the valid names, and returned in
+/// [`QuotaUnit::Custom`](crate::QuotaUnit::Custom). [`PolicySet::new`](crate::PolicySet::new) validates it.
 ///
 /// ```
 /// use tower_quota::{QuotaPolicy, QuotaUnit};

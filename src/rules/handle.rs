@@ -52,8 +52,7 @@ use crate::error::ConfigError;
 /// # Ok(()) });
 /// ```
 ///
-/// Used units still count if only the quota or the burst capacity of a policy changes. For other changes, see [which
-/// counts continue](crate::updates::RulesDiff#which-counts-continue).
+/// A new quota resets no counts: see [which counts continue](crate::updates::RulesDiff#which-counts-continue).
 #[derive(Clone, Debug)]
 pub struct RulesHandle(pub(crate) Arc<Policies>);
 

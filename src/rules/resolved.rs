@@ -9,8 +9,8 @@ use crate::policy::CallerQuotas;
 /// The tier of a request's caller, and its [individual quotas](Self::with_quotas) if it has any.
 ///
 /// A [`TierLayer`](crate::tier::TierLayer) inserts it into the request's extensions, where
-/// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert it yourself if authentication knows the tier. If the
-/// rules have no tier of this name, the first tier applies. Clones are cheap.
+/// [`Tiers::resolved`](crate::Tiers::resolved) reads it. Insert it yourself if authentication knows the tier. Clones
+/// are cheap.
 ///
 /// ```
 /// use http::Request;

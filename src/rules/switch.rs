@@ -1,5 +1,3 @@
-//! The kill switch of a limiter.
-
 /// The program's position overrides that of the claim.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Switch {

@@ -15,9 +15,8 @@
 //! tower_quota_decisions_total{scope="items",tier="",policy="burst",outcome="rejected"} 2
 //! ```
 //!
-//! **Install the recorder before the first request:** layers create their handles at first use and keep them, so a
-//! recorder that is installed later receives nothing from them. [Build them later](crate::guide::operation#start). For
-//! the same reason, exporters must not drop idle metrics (`idle_timeout` of `metrics-exporter-prometheus`).
+//! **Install the recorder [before the first request](crate::guide::operation#start).** Layers keep their handles, so
+//! exporters must not drop idle metrics (`idle_timeout` of `metrics-exporter-prometheus`).
 //!
 //! | name | type | labels | what it counts |
 //! |---|---|---|---|
@@ -79,8 +78,7 @@
 //! Events have the target `tower_quota`. None is emitted once per request: warnings about the configuration are emitted
 //! once per layer, and events about ongoing problems at most once per 10 s, with the number of suppressed events.
 //!
-//! A warning about the configuration has the fields `mistake`, with the name of the misconfiguration, and `help`, with
-//! the address of its section in [`docs::mistakes`](crate::docs::mistakes).
+//! [`docs::mistakes`](crate::docs::mistakes) lists the warnings about the configuration.
 //!
 //! Events about a store have the field `scope`, or `node` in a Redis Cluster:
 //!

@@ -162,7 +162,7 @@ impl TierLayerBuilder {
     }
 
     /// Sets the wait of requests with an unknown tier, and the tier after it. Default: [`OnUnknownTier::wait`] for 1 s,
-    /// then the first tier of [`Tiers`](crate::Tiers). The lookup continues, and later requests use its result.
+    /// then the first tier of [`Tiers`](crate::Tiers).
     pub fn on_unknown_tier(mut self, on_unknown_tier: OnUnknownTier) -> Self {
         self.settings.on_unknown_tier = on_unknown_tier;
         self

@@ -71,14 +71,10 @@ use super::{cache::TierCache, source::Source};
 /// [256](super::TierLayerBuilder::max_look_ups) lookups run concurrently, each for at most 10 seconds. All instances
 /// look up and [forget](TierCache::forget) users independently.
 ///
-/// [`OnUnknownTier`](super::OnUnknownTier) sets how long a new user's requests wait for the lookup, and which tier they
-/// count in afterwards.
-///
 /// # Failures
 ///
-/// A resolver that fails, panics or hangs never causes a rejection. A request with an expired tier waits at most 50 ms
-/// for a newer tier, then uses the expired tier if that is [not too old](super::TierLayerBuilder::stale_for).
-/// Otherwise, the tier is unknown.
+/// A resolver that fails, panics or hangs never causes a rejection. Requests use an expired tier [for a
+/// while](super::TierLayerBuilder::stale_for); then, the tier is [unknown](super::OnUnknownTier).
 ///
 /// After a failure, the user is not looked up again for 1 s, and the user's requests do not wait. The pause doubles
 /// with each consecutive failure, up to 8 s. An event reports failures, at most every ten seconds, and

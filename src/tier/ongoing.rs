@@ -93,7 +93,6 @@ impl Ongoing {
         true
     }
 
-    /// Until the pause is over, requests of the user do not wait.
     fn end_in_vain(&mut self, error: &dyn Display, pause: impl FnOnce(&mut Shard, PartitionId, Timestamp, &Times)) {
         let shared = Arc::clone(&self.shared);
         let (mut shard, now) = (shared.shards.lock(self.user), shared.clock.now());

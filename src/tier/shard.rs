@@ -53,7 +53,6 @@ impl Times {
     }
 }
 
-/// Doubles with each consecutive failure, up to eight times.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
 struct Known {
@@ -160,7 +159,6 @@ impl Shard {
         self.running.remove(&user);
     }
 
-    /// If the source of the individual quotas failed, the last known quotas are added.
     pub(super) fn learn(
         &mut self,
         user: PartitionId,
@@ -212,7 +210,6 @@ impl Shard {
         }
     }
 
-    /// Evicts users that have called only once, then those that have been idle for longest.
     fn user(&mut self, user: PartitionId, now: Timestamp, times: &Times) -> &mut User {
         let is_useless = |user: &User| user.is_useless(now, times);
         let new = || User {

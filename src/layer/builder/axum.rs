@@ -17,8 +17,8 @@ impl RateLimitLayerBuilder {
     /// Needs the feature `axum`.
     ///
     /// As with [`respond_with`](Self::respond_with), the layer then adds the fields. The body must be in memory, as it
-    /// is for strings, bytes, `Html` and `Json`. Instead of a stream, the default response is sent; an event reports
-    /// the first one.
+    /// is for strings, bytes, `Html` and `Json`. Instead of a stream, the default response is sent; an
+    /// [event](crate::docs::mistakes#streamed-rejection) reports the first one.
     ///
     /// ```
     /// use axum::{Router, response::{Html, IntoResponse}, routing::get};

@@ -94,7 +94,6 @@ impl GuardedStore {
         })
     }
 
-    /// Fails after the deadline, which is extended while the store replies.
     pub(super) async fn within<T>(&self, deadline: Instant, result: impl Future<Output = T>) -> Result<T, Late> {
         let silence = async || self.bare.silence().await.ok().flatten();
         deadline::within(deadline, result, silence).await

@@ -1,11 +1,5 @@
-//! Fault tolerance around a store. The wrappers, from the outermost to the innermost:
-//!
-//! | wrapper | module | returns |
-//! |---|---|---|
-//! | fallback store, then failure mode | `fallback` | `Decision` |
-//! | prefetched batches | `prefetch` | `Result<Decision, StoreError>` |
-//! | rejection cache | `rejection_cache` | `Result<Decision, StoreError>` |
-//! | circuit breaker and deadline | `guarded` | `Result<Measurement, StoreError>` |
+//! The safeguards of `docs/DESIGN.md`, from the outermost to the innermost: fallback and failure mode, prefetching,
+//! rejection cache, circuit breaker and deadline.
 //!
 //! Store calls are split into a synchronous `begin` and an asynchronous `finish`, so that a store that completes
 //! immediately needs neither an allocation nor a task.

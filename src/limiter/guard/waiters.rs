@@ -24,7 +24,6 @@ impl WaiterLimit {
         }
     }
 
-    /// Concurrent requests may exceed the limit by a few.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.taken() >= self.max

@@ -92,13 +92,6 @@ use crate::{
 ///
 /// Settings only lower the remaining units and lengthen the waits. Fields of an inner service are
 /// [merged](crate::fields::merge_into).
-///
-/// | requirement | use |
-/// |---|---|
-/// | clients of older drafts | [`draft06`](Self::draft06), [`draft07`](Self::draft07), [`with_draft06_limit`](Self::with_draft06_limit) |
-/// | clients that only support `X-RateLimit-*` | [`legacy`](Self::legacy) |
-/// | short responses | [`tightest_only`](Self::tightest_only), [`emit_when`](Self::emit_when), [`without_policies`](Self::without_policies) |
-/// | fewer rejections | [`map_remaining`](Self::map_remaining), [`with_rate_cap`](Self::with_rate_cap), [`with_jitter`](Self::with_jitter) |
 #[derive(Clone)]
 #[must_use = "response fields have no effect until they are passed to a layer's builder"]
 pub struct ResponseFields {
@@ -235,7 +228,7 @@ impl ResponseFields {
         Self::new(Form::Dialect(Dialect::Draft07))
     }
 
-    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset`, which no specification defines.
+    /// Creates `X-RateLimit-Limit`, `-Remaining` and `-Reset`, for clients that support nothing else.
     ///
     /// They describe the policy with the fewest remaining requests, among those that count requests. If an inner
     /// service has sent any of these fields, the layer changes none of them.

@@ -27,12 +27,10 @@ impl Told {
         self.wait.map(|(wait, _)| wait)
     }
 
-    /// The value of `RateLimit`.
     pub(crate) fn list(&self, prepared: &Prepared) -> Option<HeaderValue> {
         prepared.list(&self.limits)
     }
 
-    /// The value of `Retry-After`.
     pub(crate) fn retry_after(&self) -> Option<HeaderValue> {
         self.wait.map(|(_, seconds)| retry_after(seconds).to_header_value())
     }

@@ -166,8 +166,8 @@ impl<'a> Rejection<'a> {
 
     /// Returns the names of the policies that are reported to the client in `violated-policies`: those that reject the
     /// request, those that the application [names](crate::AbnormalUsage::with_violated_policy), or all policies of the
-    /// caller if the capacity is [exhausted](crate::Capacity::exhausted). [Hidden](crate::QuotaPolicy::hidden) policies
-    /// are omitted.
+    /// caller except shadows if the capacity is [exhausted](crate::Capacity::exhausted).
+    /// [Hidden](crate::QuotaPolicy::hidden) policies are omitted.
     pub fn violated_policies(&self) -> impl Iterator<Item = &'a str> + use<'a> {
         self.violations().map(|violation| violation.policy)
     }

@@ -106,7 +106,6 @@ impl Engine {
         self.server.topology.route(key, lane).await
     }
 
-    /// If a call rejects, fails or is cancelled, the charges of earlier calls are refunded.
     async fn acquire_group_by_group(
         &self,
         plan: &Plan,

@@ -111,7 +111,7 @@ impl RedisStore {
     /// # Errors
     ///
     /// Returns an error if the URL is invalid, or uses TLS without a rustls crypto provider or the feature
-    /// `redis-rustls`. An unreachable server is not an error.
+    /// `redis-rustls`.
     pub fn new(url: impl AsRef<str>) -> Result<Self, ConfigError> {
         Self::builder(url).build()
     }

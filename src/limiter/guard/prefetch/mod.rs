@@ -1,8 +1,4 @@
-//! Prefetching: an instance charges a *batch* of units in one call, spends them locally, and refunds the remainder.
-//!
-//! A batch is fetched *ahead* of the requests that need it, two call durations early, so that a busy caller never
-//! waits. Batches double until they last for most of their lifetime, and never exceed a share of the units that remain
-//! in the store. If no batch can admit a request, the request is charged individually.
+//! Prefetching, as described in `docs/tuning.md`.
 //!
 //! Batches are fetched in separate tasks, so that units are not lost if the waiting requests miss their deadlines.
 

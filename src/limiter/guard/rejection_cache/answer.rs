@@ -229,7 +229,6 @@ impl Answer {
         self.rejection_since(policy, (known.reading, self.goes_on_at()), known.weight, weight, now)
     }
 
-    /// By a reading of the local time `since`.
     #[inline]
     fn rejection_since(
         &self,

@@ -77,7 +77,6 @@ impl RejectionCache {
         }
     }
 
-    /// Returns `Err` with the plan if it needs a call.
     #[inline]
     pub(super) fn reject(&self, plan: Plan) -> Result<Decision, Plan> {
         if self.len.load(Ordering::Relaxed) == 0 || !plan.is_charged() {
@@ -132,7 +131,6 @@ impl RejectionCache {
         self.hot.hide(hash, part.partition());
     }
 
-    /// Returns the pending call if there is no immediate result.
     #[inline]
     pub(super) fn begin(&self, plan: Plan, time: Duration) -> Result<Result<Decision, StoreError>, CachedCall> {
         let partitions = match self.len.load(Ordering::Relaxed) {

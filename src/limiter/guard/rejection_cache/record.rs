@@ -6,7 +6,6 @@ use super::{
 };
 use crate::{clock::Timestamp, decision::PartPlan};
 
-/// What is known about one partition.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     /// One per policy set: sets differ if a caller has individual quotas or reduced capacity.
