@@ -98,7 +98,7 @@ impl IssuerKey {
     /// Verifies a presentation and returns its tag.
     ///
     /// A valid presentation was created by a credential of this key, with these contexts and this nonce below `limit`.
-    /// Takes milliseconds of CPU time: call it on a thread for blocking work.
+    /// Takes milliseconds of CPU time, like [`issue`](Self::issue).
     ///
     /// # Security
     ///

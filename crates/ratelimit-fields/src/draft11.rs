@@ -34,8 +34,6 @@ pub enum Draft11 {}
 
 /// The `RateLimit` field: the remaining units of a client.
 ///
-/// Remaining units are not guaranteed: a request may be rejected although units remain, or served although none do.
-///
 /// ```
 /// use std::time::Duration;
 /// use ratelimit_fields::draft11::{LimitItem, RateLimit};
@@ -59,7 +57,7 @@ pub enum Draft11 {}
 /// ```
 pub type RateLimit = List<LimitItem>;
 
-/// An item of a [`RateLimit`] field: the remaining units of one policy.
+/// An item of a [`RateLimit`] field.
 ///
 /// ```
 /// use std::time::Duration;
@@ -111,7 +109,7 @@ pub type LimitItem = named::LimitItem<Draft11>;
 /// ```
 pub type RateLimitPolicy = List<PolicyItem>;
 
-/// A policy of a [`RateLimitPolicy`]: a name, a quota, and an optional window, unit and partition key.
+/// A policy of a [`RateLimitPolicy`].
 ///
 /// ```
 /// use std::time::Duration;

@@ -4,8 +4,8 @@ use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 
 /// The error of a field that cannot be parsed, or of a value that cannot be serialized.
 ///
-/// After a parse error, ignore the entire field. The message names the field, the item (counted from 1) and the
-/// parameter, and never contains received text, so it is safe to log.
+/// The message names the field, the item (counted from 1) and the parameter, and never contains received text, so it is
+/// safe to log.
 ///
 /// ```
 /// use ratelimit_fields::{FieldErrorKind, draft11::RateLimit};

@@ -13,9 +13,8 @@ use super::{
 
 /// The limits in a response of any server, in any dialect, as parsed by a client.
 ///
-/// Hints are not guarantees: a request may be rejected although units remain. Numbers have at most 15 digits; bound
-/// them further. [`retry_after`](Self::retry_after) takes precedence over the limits. If a response uses two dialects,
-/// both limits apply. `tower-ratelimit-client` has profiles for `X-RateLimit-*`, which are not parsed here.
+/// [`retry_after`](Self::retry_after) takes precedence over the limits. If a response uses two dialects, both limits
+/// apply. [`X-RateLimit-*`](super::legacy) fields are not parsed.
 ///
 /// Malformed fields are [ignored](Self::ignored) as a whole. If `Age` is positive, all fields but `Retry-After` are
 /// ignored, because a cache received them earlier, for another client.

@@ -82,7 +82,7 @@ pub enum EditorsCopy {}
 /// ```
 pub type RateLimit = List<LimitItem>;
 
-/// An item of a [`RateLimit`] field: the remaining units of one policy.
+/// An item of a [`RateLimit`] field.
 ///
 /// ```
 /// use std::time::Duration;
@@ -128,7 +128,7 @@ pub type LimitItem = named::LimitItem<EditorsCopy>;
 /// ```
 pub type RateLimitPolicy = List<PolicyItem>;
 
-/// A policy of a [`RateLimitPolicy`]: a name, a quota, and an optional window, unit and partition key.
+/// A policy of a [`RateLimitPolicy`].
 ///
 /// A window of zero can be parsed, but has no meaning.
 ///

@@ -55,7 +55,8 @@
 //!
 //! # Limitations
 //!
-//! A server can send any number, so clients must bound all values. Do not pass trailers to the functions, because these
+//! A server can send any number, so clients must bound all values. Remaining units are not guaranteed: a request may be
+//! rejected although units remain, or served although none do. Do not pass trailers to the functions, because these
 //! fields must not appear in them. Values are checked only for whether they can be serialized.
 //!
 //! # Privacy

@@ -24,7 +24,7 @@ const END_OF_DATES: u64 = 253_402_300_800;
 
 /// The `Retry-After` field (RFC 9110, section 10.2.3): the time to wait before the next request.
 ///
-/// Takes precedence over the `RateLimit` fields. A server can send any value, so cap the wait.
+/// Takes precedence over the `RateLimit` fields.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime, UNIX_EPOCH};

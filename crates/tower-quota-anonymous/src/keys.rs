@@ -9,9 +9,9 @@ use tower_quota::clock::Timestamp;
 
 /// The keys of an issuer and its origins, with the period in which each issues credentials.
 ///
-/// Several keys per profile are needed only during a [rotation](crate::guide#keys). Origins show the key whose period
-/// began last, and switch at the start of a window: **a new key is a new allowance**, which in the middle of a window
-/// would be added to that of the old key.
+/// Several keys per profile are needed only during a [rotation](crate::guide#keys). Their IDs must end with different
+/// bytes. Origins show the key whose period began last, and switch at the start of a window: **a new key is a new
+/// allowance**, which in the middle of a window would be added to that of the old key.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;
@@ -85,7 +85,7 @@ impl KeySet {
 
     /// Generates a key without adding it, so that it can be stored first.
     ///
-    /// Its ID ends with a different byte than the others of the profile, as issuers and origins require.
+    /// Its ID ends with a different byte than the others of the profile.
     ///
     /// # Errors
     ///

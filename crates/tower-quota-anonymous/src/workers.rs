@@ -286,7 +286,6 @@ mod tests {
         }
     }
 
-    /// Prints the seed on failure, to reproduce the input.
     fn for_many(cases: usize, property: impl Fn(&mut Random)) {
         for _ in 0..cases {
             let start = RandomState::new().hash_one(0_u8);
@@ -314,14 +313,12 @@ mod tests {
         has_lost(&mut request(workers, number, is_known))
     }
 
-    /// A pool whose only thread is in use.
     fn busy(max_waiting: usize) -> (Workers, Turn) {
         let workers = Workers::new(1, max_waiting);
         let turn = workers.turn(None, false).now_or_never().unwrap().ok().unwrap();
         (workers, turn)
     }
 
-    /// Serves all waiters, and returns them in order.
     fn served<T: Copy>(mut turn: Turn, mut waiting: Vec<(T, Waiting)>) -> Vec<T> {
         let mut order = Vec::new();
         loop {

@@ -21,8 +21,8 @@
 //! # }
 //! ```
 //!
-//! A kill switch and an access list also apply to all instances. In Redis, a [`Control`] changes them, even if no rules
-//! are published; in a file, they are part of the document. [`Contracts`] stores individual quotas of callers.
+//! A kill switch and an access list also apply to all instances. In Redis, a [`Control`] changes them; in a file, they
+//! are part of the document. [`Contracts`] stores individual quotas of callers.
 //!
 //! In a single process, use [`RulesHandle`](tower_quota::RulesHandle) instead.
 //!

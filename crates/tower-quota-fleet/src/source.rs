@@ -75,7 +75,6 @@ pub struct SourceState {
     /// Separate, so that the kill switch works while the version is malformed.
     pub(super) version: Result<Option<RulesVersion>, FleetError>,
     pub(super) controls: ControlHeads,
-    /// A smaller number means that the source lost data.
     pub(super) only_rises: bool,
 }
 

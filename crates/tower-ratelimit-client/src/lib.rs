@@ -43,7 +43,7 @@
 //! | a server sends | the client |
 //! |---|---|
 //! | nothing | does not delay requests |
-//! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until a later response reports more |
+//! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until the response to a later request reports more |
 //! | `r=0;t=10` | waits ten seconds, then sends one request at a time until a response reports remaining units |
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
 //! | several limits | obeys all of them |
@@ -54,13 +54,12 @@
 //! | `t=1000000` | waits at most ten minutes: see [`Caps`] |
 //! | `X-RateLimit-*`, `anthropic-ratelimit-*` | ignores them, unless the origin has a [`Profile`] |
 //!
-//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`] has the rules in full.
+//! [`Strategy`] controls how the client spends the remaining units. [`Pacing`](Pacing#rules) has further rules.
 //!
 //! # What happens on failure
 //!
-//! A request that would wait too long, or that would exceed the limit on waiting requests, fails with
-//! [`ClientError::Throttled`]. A rejection is an ordinary response, unless [retries](ClientLayerBuilder::retries) are
-//! enabled.
+//! A request that is not sent fails with [`ClientError::Throttled`]. A rejection is an ordinary response, unless
+//! [retries](ClientLayerBuilder::retries) are enabled.
 //!
 //! # Together with a limit of your own: a webhook sender
 //!

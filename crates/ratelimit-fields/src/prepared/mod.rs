@@ -22,9 +22,8 @@ use super::{
 
 /// A writer of the rate-limit fields of a server, which serializes the policies once.
 ///
-/// [`write`](Self::write) adds the fields to a response. If an inner service has already set fields, both are merged as
-/// in [`merge_into`](super::merge_into). Draft-06 and draft-07 report only the limit closest to exhaustion, whose reset
-/// equals `Retry-After` if the response has one.
+/// Draft-06 and draft-07 report only the limit closest to exhaustion, whose reset equals `Retry-After` if the response
+/// has one.
 ///
 /// ```
 /// use std::time::Duration;

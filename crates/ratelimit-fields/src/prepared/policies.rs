@@ -13,7 +13,6 @@ use super::{
     report::KeyOf,
 };
 
-/// The value of `RateLimit-Policy`.
 #[derive(Clone, Default)]
 pub(crate) enum Policies {
     #[default]

@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{Challenge, Credential, CredentialRequest, Issuer, Profile, PublicKey, Token, TokenChallenge};
 
-/// Bounds the memory for used nonces.
 const MAX_LIMIT: u32 = 65_536;
 
 #[derive(Clone)]
@@ -68,7 +67,6 @@ impl TokenClientLayer {
         })
     }
 
-    /// Fetches a credential if there is none.
     async fn reserved(&self, question: &Question, key: &PublicKey) -> Result<Reserved, NoToken> {
         let request_context = question.challenge.request_context(&key.key_id());
         let name = ContextName::of(&request_context);

@@ -78,10 +78,8 @@ impl TrustedIssuer {
     /// Of a directory without `max-age`, and the maximum.
     const USUAL_AGE: Duration = Duration::from_secs(300);
     const MAX_AGE: Duration = Duration::from_secs(86_400);
-    /// Caps the issuer's `Retry-After`.
     const MAX_WAIT: Duration = Duration::from_secs(600);
     const DEADLINE: Duration = Duration::from_secs(10);
-    /// Limits the credential requests that an origin can cause.
     const PER_HOUR: usize = 12;
     const PER_HOUR_OF_ALL: usize = 60;
 
@@ -108,8 +106,7 @@ impl TrustedIssuer {
         }
     }
 
-    /// Answers challenges of this [origin](crate::OriginLayerBuilder::origin): its host, with a port unless it is the
-    /// default port.
+    /// Answers challenges of this [origin](crate::OriginLayerBuilder::origin).
     ///
     /// Case is ignored. Required, unless [`any_origin`](Self::any_origin) is set.
     #[must_use]

@@ -57,7 +57,7 @@ impl Issuer {
 impl IssuerBuilder {
     /// Sets the keys and their periods. Required.
     ///
-    /// At most 64 keys. The IDs of two keys of one profile must end with different bytes.
+    /// At most 64 keys.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys = keys;
         self
@@ -88,8 +88,7 @@ impl IssuerBuilder {
 
     /// Sets how many granted requests wait for a thread.
     ///
-    /// Further requests get 503 and `Retry-After`, and can be [repeated](super::IssuancePolicy#repeats) without another
-    /// charge. Range: 0 to 65,536. Default: 64 per thread.
+    /// Further requests get [503](super::Issuer#responses). Range: 0 to 65,536. Default: 64 per thread.
     pub fn max_queued(mut self, requests: usize) -> Self {
         self.max_queued = Some(requests);
         self

@@ -143,8 +143,7 @@ impl OriginLayerBuilder {
     /// Adds keys of the issuer with their periods. This or a [`key`](Self::key) is required.
     ///
     /// All keys' tokens are accepted, and each window shows [one key per profile](KeySet). The periods of a key and the
-    /// next one must overlap for longer than a window, and the IDs of two keys of one profile must end with different
-    /// bytes.
+    /// next one must overlap for longer than a window.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys.append(keys);
         self

@@ -48,7 +48,7 @@ struct Held {
     ends: Option<u64>,
     /// `None` before the first read.
     found: Option<Found>,
-    /// The source has controls: a smaller number means that it lost data.
+    /// The source has controls.
     only_rises: bool,
 }
 

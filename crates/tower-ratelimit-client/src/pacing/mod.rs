@@ -115,9 +115,9 @@ impl Strategy {
 ///
 /// # Rules
 ///
-/// - Without known limits, no request waits.
-/// - After a response with `r` remaining units for `t` seconds, at most `r` requests are sent within `t`, until the
-///   response to a later request reports more, separately for each limit.
+/// The [crate documentation](crate#what-it-obeys) lists the basic rules, which apply to each limit separately. In
+/// addition:
+///
 /// - Units that remain after `t` can still be used. Then requests are sent one at a time until a response reports the
 ///   remaining units.
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits, unless it is zero.

@@ -16,17 +16,10 @@ use ratelimit_fields::Unit;
 /// Select it for an origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse a
 /// response with [`Advice::read_as`](super::Advice::read_as).
 ///
-/// | profile | the client reads |
-/// |---|---|
-/// | [`new`](Self::new), the default | the fields of the drafts only |
-/// | [`x_rate_limit`](Self::x_rate_limit) | `x-ratelimit-limit`, `-remaining`, `-reset`, and the same with `x-rate-limit-` and `ratelimit-` |
-/// | [`github`](Self::github) | `x-ratelimit-limit`, `-remaining`, `-reset`, `-resource` |
-/// | [`open_ai`](Self::open_ai) | `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`, and `-tokens`; `retry-after-ms` |
-/// | [`anthropic`](Self::anthropic) | `anthropic-ratelimit-requests-limit`, `-remaining`, `-reset`, and `-tokens-`, `-input-tokens-`, `-output-tokens-` |
-///
 /// # Describe a service
 ///
-/// The fields of each limit, fields with a wait, and the statuses that reject a request also extend the profiles above.
+/// The fields of each limit, fields with a wait, and the statuses that reject a request also extend the profiles of
+/// known services.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -81,13 +74,13 @@ macro_rules! limit_fields {
 }
 
 impl Profile {
-    /// Creates a profile without fields.
+    /// Creates a profile without fields, the default: the client reads only the fields of the drafts.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates the profile of services with `X-RateLimit-*`, `X-Rate-Limit-*` or `RateLimit-*`, such as X, Okta and
-    /// Reddit.
+    /// Creates the profile of services with `-Limit`, `-Remaining` and `-Reset` after `X-RateLimit`, `X-Rate-Limit` or
+    /// `RateLimit`, such as X, Okta and Reddit.
     ///
     /// The limits are named `x-ratelimit` and `x-rate-limit`, because a gateway and the service behind it can use
     /// different fields. The limit of `RateLimit-*` has no name.
@@ -119,10 +112,11 @@ impl Profile {
     /// Creates the profile of
     /// [GitHub](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api).
     ///
-    /// The name of the limit is its resource: `core`, `search`, `graphql`. The limit of each resource delays all
-    /// requests to the origin, unless [`partition_by`](super::ClientLayerBuilder::partition_by) separates the
-    /// resources. A 403 response is a rejection if no units remain or if it has `Retry-After`. A rejection with
-    /// remaining units and without `Retry-After` concerns a secondary limit: the client waits one minute.
+    /// Reads `x-ratelimit-limit`, `-remaining`, `-reset` and `-resource`. The name of the limit is its resource:
+    /// `core`, `search`, `graphql`. The limit of each resource delays all requests to the origin, unless
+    /// [`partition_by`](super::ClientLayerBuilder::partition_by) separates the resources. A 403 response is a rejection
+    /// if no units remain or if it has `Retry-After`. A rejection with remaining units and without `Retry-After`
+    /// concerns a secondary limit: the client waits one minute.
     pub fn github() -> Self {
         Self::new()
             .with_limit(limit_fields!("x-ratelimit-", "").with_name_field("x-ratelimit-resource"))
@@ -133,7 +127,9 @@ impl Profile {
     /// Creates the profile of [OpenAI](https://platform.openai.com/docs/guides/rate-limits), with limits `requests` and
     /// `tokens`.
     ///
-    /// The reset is the time until the entire limit is restored, so a client waits longer than necessary.
+    /// Reads `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`, the same with `-tokens`, and
+    /// `retry-after-ms`. The reset is the time until the entire limit is restored, so a client waits longer than
+    /// necessary.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -164,7 +160,8 @@ impl Profile {
     /// Creates the profile of [Anthropic](https://platform.claude.com/docs/en/api/rate-limits), with limits `requests`,
     /// `tokens`, `input-tokens` and `output-tokens`.
     ///
-    /// The reset is the time at which the entire limit is restored.
+    /// Reads `anthropic-ratelimit-NAME-limit`, `-remaining` and `-reset`. The reset is the time at which the entire
+    /// limit is restored.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
