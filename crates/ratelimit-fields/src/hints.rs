@@ -136,7 +136,6 @@ impl Hints {
         }
     }
 
-    /// Returns `true` if the numbers only repeat `item`.
     fn says_no_more(&self, numbers: &LimitHint, item: &LimitHint) -> bool {
         let is_quota = |quota: u64| numbers.quota.is_none_or(|number| number == quota);
         let is_its = |policy: &PolicyHint| policy.unit == Unit::Requests && is_quota(policy.quota);

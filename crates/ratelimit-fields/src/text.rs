@@ -51,7 +51,6 @@ impl Text {
         self.as_bytes().len()
     }
 
-    /// Returns `None` if the text is empty.
     #[inline]
     pub(super) fn to_header_value(&self) -> Option<HeaderValue> {
         let text = Some(self.as_bytes()).filter(|text| !text.is_empty());

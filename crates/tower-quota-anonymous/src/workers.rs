@@ -366,7 +366,6 @@ mod tests {
         assert_eq!(served(turn, waiting), [1, 2, 3, 4]);
     }
 
-    /// A thousand addresses with one token each get as much as all strangers together.
     #[tokio::test]
     async fn known_groups_and_strangers_have_half_of_the_places_and_of_the_turns_each() {
         for is_first_known in [false, true] {

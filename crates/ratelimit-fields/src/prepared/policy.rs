@@ -68,7 +68,6 @@ impl PreparedPolicy {
         !self.has_custom_unit && *self.item.unit() == Unit::Requests
     }
 
-    /// `item_of` serializes a limit with this name, with 0 remaining units at the end of the text.
     pub(super) fn start_items(&mut self, item_of: fn(&str) -> Result<String, FieldError>) -> Result<(), FieldError> {
         let name = self.item.name();
         let mut item = item_of(name).map_err(|error| error.of_policy(name))?;

@@ -19,7 +19,6 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// Fails if the content has another media type.
     pub(super) fn content_of_type(self, media_type: &str) -> Result<Bytes, BoxError> {
         let sent = self.headers.get(CONTENT_TYPE).map(HeaderValue::as_bytes);
         match sent.is_some_and(|sent| sent.eq_ignore_ascii_case(media_type.as_bytes())) {
@@ -30,7 +29,6 @@ impl Answer {
 }
 
 pub(super) trait Transport: Send + Sync {
-    /// Reads at most `max_length` bytes of the content.
     fn send(&self, request: Request<Bytes>, max_length: usize) -> Sending;
 }
 
