@@ -233,7 +233,7 @@ mod tests {
 
     use super::*;
 
-    /// Yields frames of 1 KiB, then is pending. Counts its frames, and the bodies that have not been dropped.
+    /// Counts its frames, and the bodies that have not been dropped.
     struct Upload {
         frames: u64,
         read: Arc<Mutex<u64>>,

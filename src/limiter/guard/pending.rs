@@ -1,8 +1,7 @@
-//! A decision that waits for a store and completes even if its request is cancelled.
+//! A decision that waits for a store completes even if its request is cancelled.
 //!
-//! Cancelling the store call would lose an answer that the circuit breaker and the rejection cache need, and that
-//! reveals which slots were acquired. Clients could also avoid charges by cancelling every request before the store
-//! answers.
+//! Otherwise, the answer would be lost, which the circuit breaker and the rejection cache need, and which reveals the
+//! acquired slots. Clients could also avoid charges by cancelling every request.
 
 use std::{
     future::Future,

@@ -1,5 +1,3 @@
-//! Rejections of gRPC requests: trailers-only responses, with the status in header fields and no body.
-//!
 //! gRPC clients do not read problem details. Without a `grpc-status`, they derive a status from the HTTP status, and
 //! most report an exhausted quota as "unavailable".
 
