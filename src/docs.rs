@@ -29,6 +29,10 @@ pub mod production {}
 #[doc = include_str!("../docs/proxies.md")]
 pub mod proxies {}
 
+#[cfg_attr(feature = "serde", doc = include_str!("../docs/recipes.md"))]
+#[cfg_attr(not(feature = "serde"), doc = "The recipes need the feature `serde`.")]
+pub mod recipes {}
+
 #[doc = include_str!("../docs/SCALE.md")]
 #[doc = "\nMemory by the number of callers, measured with `load --mode callers`:\n\n"]
 #[doc = include_str!("../docs/pictures/memory.svg")]
