@@ -180,11 +180,11 @@ impl Limits {
             return set.map(Cow::into_owned);
         }
         if asked == Some(Err(NoTier::First)) && self.tiers.has_not_asked(request) {
-            self.log.unresolved_tier(self.scope_name());
+            self.log.unresolved_tier();
         }
         let set = set?;
         if set.replaces(asked.and_then(Result::ok)) {
-            self.log.unknown_tier(self.scope_name());
+            self.log.unknown_tier();
         }
         Some(set.into_owned())
     }
@@ -200,11 +200,11 @@ impl Limits {
 
     #[cold]
     fn check_first_request(&self, request: &mut Parts) {
-        let is_marked = self.log.watched(self.scope_name());
+        let is_marked = self.log.watched();
         if is_marked || request.extensions.get::<PassedLayers>().is_some() {
             let passed = request.extensions.get_or_insert_default::<PassedLayers>();
             if passed.note(&self.neighbour) {
-                self.log.layer_twice(self.scope_name());
+                self.log.layer_twice();
             }
         }
         let mut findings = Diagnostics::default();
@@ -213,7 +213,7 @@ impl Limits {
             list.diagnose(request, &mut findings);
         }
         if !findings.found.is_empty() || !findings.parts.is_empty() {
-            self.log.found(self.scope_name(), findings);
+            self.log.found(findings);
         }
     }
 
@@ -227,7 +227,7 @@ impl Limits {
             let (decision, set) = charge.decide();
             return self.judge_marked(decision, Selection::of(set), request);
         }
-        self.log.allowed(self.scope_name(), charge.set.tier());
+        self.log.allowed(charge.set.tier());
         self.log.resume_watching(Some(charge.charged.now));
         Admission::Call(Admitted::Charged(charge))
     }
@@ -275,7 +275,7 @@ impl Limits {
         let length = announced_bytes(request);
         let has_content = !request.method.is_safe() || request.headers.contains_key(header::TRANSFER_ENCODING);
         if length.is_none() && has_content && request.extensions.get::<Reader>().is_none() {
-            self.log.uncounted_content(self.scope_name());
+            self.log.uncounted_content();
         }
         length
     }
@@ -320,15 +320,14 @@ impl Limits {
         if delay.is_zero() {
             return Admission::Call(admitted);
         }
-        self.log.queued(telemetry::now(), self.scope_name(), delay);
+        self.log.queued(telemetry::now(), delay);
         Admission::Queue(delay, admitted)
     }
 
     fn log_cost_above_capacity(&self, decision: &Decision) {
         let is_dear = |by: &Allowance<'_>| by.retry_after().is_none() && !by.policy().is_closed();
         if let Some(never) = decision.violated().find(is_dear) {
-            self.log
-                .cost_above_capacity(self.scope_name(), never.policy(), never.cost());
+            self.log.cost_above_capacity(never.policy(), never.cost());
         }
     }
 
@@ -337,7 +336,7 @@ impl Limits {
     fn reject_charge(&self, charge: MemoryCharge, request: &Parts) -> Response<Bytes> {
         let (fields, policies) = (self.view.fields(), charge.policies());
         let policy = || charge.charged.rejecting_policy(policies);
-        self.log.rejected(self.scope_name(), charge.set.tier(), policy);
+        self.log.rejected(charge.set.tier(), policy);
         let takes_numbers = charge.set.view(self.view.position).takes_numbers;
         let told = takes_numbers.then(|| fields.told_of_charge(&charge.charged, policies));
         let (decision, set) = charge.decide();

@@ -128,7 +128,7 @@ impl Extractors {
     ) {
         let mut findings = Diagnostics::default();
         self.key(named).extractor.diagnose(caller.request, &mut findings);
-        log.found(limiter.scope(), findings);
+        log.found(findings);
         if let (None, Some(key)) = (named, caller.key()) {
             limiter.0.keys.note(key);
         }

@@ -341,7 +341,7 @@ impl Caller {
             None => self.select(&active).map(Cow::into_owned),
         };
         if set.as_ref().is_some_and(|set| set.replaces(self.tier.as_deref())) {
-            limiter.log.unknown_tier(limiter.scope());
+            limiter.log.unknown_tier();
         }
         match set {
             Some(set) => self.charge_or_plan(set),

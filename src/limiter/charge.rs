@@ -10,7 +10,7 @@ use crate::{
     decision::{Costs, Decision, Measurement, Plan, Settlement},
     policy::{MAX_UNITS, QuotaUnit, UnitId},
     sync::mutex::Mutex,
-    telemetry::HeldSlots,
+    telemetry::OneMore,
 };
 
 /// Settled once, when the last clone of the `Arc` is dropped: the future, the response body, the request body and an
@@ -18,7 +18,7 @@ use crate::{
 pub(crate) struct OpenCharge {
     guard: Arc<Guard>,
     state: Mutex<State>,
-    slots: Option<HeldSlots>,
+    slots: Option<OneMore>,
 }
 
 struct State {

@@ -106,7 +106,7 @@ impl Inner {
 
     #[inline]
     pub(crate) fn log_decision(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
-        log.decided(self.scope(), selection.tier(), decision);
+        log.decided(selection.tier(), decision);
         let tells_more = selection.set.as_ref().is_some_and(|set| set.has_shadows_or_overages);
         if tells_more && decision.outcome().is_admitted() {
             self.log_shadows_and_overages(log, decision, selection);
@@ -116,11 +116,11 @@ impl Inner {
     fn log_shadows_and_overages(&self, log: &LayerTelemetry, decision: &Decision, selection: &Selection) {
         for over in decision.over_quota() {
             let (now, policy) = (telemetry::now(), over.policy().name());
-            log.over_quota(now, self.scope(), selection.tier(), policy);
+            log.over_quota(now, selection.tier(), policy);
         }
         for would_reject in decision.shadow_violated() {
             let (now, policy) = (telemetry::now(), would_reject.policy().name());
-            log.would_reject(now, self.scope(), selection.tier(), policy);
+            log.would_reject(now, selection.tier(), policy);
         }
     }
 }

@@ -210,13 +210,13 @@ impl Keys {
 
     pub(super) fn given(&self, key: &PartitionKey, log: &LayerTelemetry) -> Holder {
         if let Some(kind) = self.seen.other(key) {
-            log.key_of_another_kind(&self.scope_name, &kind);
+            log.key_of_another_kind(&kind);
         }
         self.holder(None, key)
     }
 
     pub(crate) fn missing(&self, named: Option<usize>, log: &LayerTelemetry) -> Attributed {
-        log.no_key(&self.scope_name);
+        log.no_key();
         self.without(named)
     }
 

@@ -122,10 +122,9 @@ impl Caller {
     /// If the future is dropped during the store call, the charge may or may not be applied.
     pub async fn charge(&self, charge: &LateCharge) -> Result<LateChargeOutcome, LimiterError> {
         let outcome = self.charge_once(&charge.0).await?;
-        let limiter = &*self.limiter;
-        limiter
-            .log
-            .charged_late(limiter.scope(), outcome.name(), outcome.excess());
+        let metrics = self.limiter.log.metrics();
+        metrics.late_charges.get([outcome.name()]).increment(1);
+        metrics.excess_units.get([]).increment(outcome.excess());
         Ok(outcome)
     }
 

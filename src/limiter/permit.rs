@@ -286,7 +286,7 @@ impl Inner {
         let charge = OpenCharge::new(Arc::clone(&self.guard), decision, &Method::POST);
         let delay = clone.delay();
         if !delay.is_zero() {
-            self.log.queued(telemetry::now(), self.scope(), delay);
+            self.log.queued(telemetry::now(), delay);
             sleep(delay).await;
         }
         charge.passed_on();

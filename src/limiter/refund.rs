@@ -100,7 +100,7 @@ impl Caller {
     /// units were refunded.
     pub async fn refund(&self, refund: &Refund) -> Result<RefundOutcome, LimiterError> {
         let outcome = self.refund_once(refund).await?;
-        self.limiter.log.refunded(self.limiter.scope(), outcome.name());
+        self.limiter.log.metrics().refunds.get([outcome.name()]).increment(1);
         Ok(outcome)
     }
 

@@ -2,78 +2,59 @@
 pub(super) const METRICS: bool = cfg!(feature = "metrics");
 
 #[cfg(feature = "metrics")]
-pub(super) use metrics::{
-    Counter, Gauge, Histogram, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram, gauge,
-    histogram,
-};
+pub(crate) use metrics::{Counter, Gauge, Histogram};
 
 #[cfg(not(feature = "metrics"))]
-pub(super) use self::nothing::{
-    Counter, Gauge, Histogram, Label, counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram,
-};
+pub(crate) use self::nothing::{Nothing as Counter, Nothing as Gauge, Nothing as Histogram};
+
+pub(crate) trait Handle {
+    fn describe(name: &'static str, description: &'static str);
+
+    fn create<'a>(name: &'static str, labels: impl Iterator<Item = (&'static str, &'a str)>) -> Self;
+}
+
+#[cfg(feature = "metrics")]
+macro_rules! handles {
+    ($($handle:ident in $unit:ident: $describe:ident, $create:ident $(, $start:literal)?;)*) => {
+        $(impl Handle for $handle {
+            fn describe(name: &'static str, description: &'static str) {
+                metrics::$describe!(name, metrics::Unit::$unit, description);
+            }
+
+            fn create<'a>(name: &'static str, labels: impl Iterator<Item = (&'static str, &'a str)>) -> Self {
+                let labels = labels.map(|(name, value)| metrics::Label::new(name, value.to_owned()));
+                let handle = metrics::$create!(name, labels.collect::<Vec<_>>());
+                $(handle.increment($start);)?
+                handle
+            }
+        })*
+    };
+}
+
+#[cfg(feature = "metrics")]
+handles! {
+    Counter in Count: describe_counter, counter, 0;
+    Gauge in Count: describe_gauge, gauge, 0.0;
+    Histogram in Seconds: describe_histogram, histogram;
+}
 
 #[cfg(not(feature = "metrics"))]
 mod nothing {
     #[derive(Clone, Debug)]
-    pub(crate) struct Counter;
+    pub(crate) struct Nothing;
 
-    #[derive(Clone, Debug)]
-    pub(crate) struct Gauge;
+    impl super::Handle for Nothing {
+        fn describe(_: &'static str, _: &'static str) {}
 
-    #[derive(Clone, Debug)]
-    pub(crate) struct Histogram;
-
-    pub(crate) struct Label;
-
-    impl Counter {
-        pub(crate) fn increment(&self, _: u64) {}
-    }
-
-    impl Gauge {
-        pub(crate) fn increment(&self, _: f64) {}
-        pub(crate) fn decrement(&self, _: f64) {}
-        pub(crate) fn set(&self, _: f64) {}
-    }
-
-    impl Histogram {
-        pub(crate) fn record<T>(&self, _: T) {}
-    }
-
-    impl Label {
-        pub(crate) fn new(_: &'static str, _: String) -> Self {
+        fn create<'a>(_: &'static str, _: impl Iterator<Item = (&'static str, &'a str)>) -> Self {
             Self
         }
     }
 
-    macro_rules! counter {
-        ($($argument:expr),+) => {{
-            let _ = || ($($argument),+);
-            $crate::telemetry::facade::Counter
-        }};
+    impl Nothing {
+        pub(crate) fn increment<T>(&self, _: T) {}
+        pub(crate) fn decrement<T>(&self, _: T) {}
+        pub(crate) fn set<T>(&self, _: T) {}
+        pub(crate) fn record<T>(&self, _: T) {}
     }
-
-    macro_rules! gauge {
-        ($($argument:expr),+) => {{
-            let _ = || ($($argument),+);
-            $crate::telemetry::facade::Gauge
-        }};
-    }
-
-    macro_rules! histogram {
-        ($($argument:expr),+) => {{
-            let _ = || ($($argument),+);
-            $crate::telemetry::facade::Histogram
-        }};
-    }
-
-    macro_rules! describe {
-        ($name:expr, Unit::$unit:ident, $description:expr) => {
-            let _ = ($name, $description);
-        };
-    }
-
-    pub(crate) use {
-        counter, describe as describe_counter, describe as describe_gauge, describe as describe_histogram, gauge,
-        histogram,
-    };
 }

@@ -1,4 +1,4 @@
-//! Macros for events and spans.
+//! Macros for events.
 
 macro_rules! event {
     (target: $target:literal, $level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
@@ -9,15 +9,20 @@ macro_rules! event {
     };
 }
 
-/// Explanations have a separate target, because they contain addresses.
-macro_rules! is_explained {
-    () => {
-        tracing::enabled!(target: "tower_quota::explain", tracing::Level::DEBUG)
+/// At most once per ten seconds, with the number of suppressed events.
+macro_rules! throttled {
+    ($throttle:expr, at $now:expr, $level:ident, $($name:ident = %$value:expr,)* $message:literal) => {
+        $throttle.record($now, |suppressed| {
+            event!($level, $($name = %$value,)* suppressed = %suppressed, $message);
+        })
     };
 }
 
 /// `once` unless it was reported before.
 macro_rules! mistake {
+    (once by $log:ident, $mistake:ident, $($rest:tt)*) => {
+        mistake!(once in $log.told, $mistake, scope = %$log.scope, $($rest)*)
+    };
     (once in $told:expr, $mistake:ident, $($rest:tt)*) => {
         if $told.is_first($crate::mistake::Mistake::$mistake) {
             mistake!($mistake, $($rest)*);
@@ -30,29 +35,6 @@ macro_rules! mistake {
             mistake = %$crate::mistake::Mistake::$mistake.name(),
             help = %$crate::mistake::Mistake::$mistake.help(),
             $message
-        )
-    };
-}
-
-macro_rules! record {
-    ($($name:literal = $value:expr),*) => {{
-        // Without a subscriber, there is no span. Reading the level is faster than looking for the span.
-        if tracing::level_filters::LevelFilter::current() != tracing::level_filters::LevelFilter::OFF {
-            let span = tracing::Span::current();
-            if !span.is_none() {
-                $(span.record($name, $value);)*
-            }
-        }
-    }};
-}
-
-pub(crate) type InSpan<F> = tracing::instrument::Instrumented<F>;
-
-macro_rules! in_span {
-    ($name:literal, scope = $scope:expr, $future:expr) => {
-        tracing::Instrument::instrument(
-            $future,
-            tracing::debug_span!(target: "tower_quota", $name, scope = %$scope),
         )
     };
 }

@@ -141,126 +141,39 @@
 //! ```
 #[macro_use]
 mod macros;
+#[macro_use]
+mod metrics;
 
 mod builds;
-mod catalog;
 mod facade;
 mod growth;
-mod labels;
 mod layer;
-mod meters;
+mod process;
 mod series;
 mod store;
+mod switch;
 mod throttle;
 mod tier;
 mod watch;
 
-use std::time::Duration;
-
-pub(crate) use self::macros::InSpan;
+#[cfg(feature = "axum")]
+pub(crate) use self::layer::StreamTelemetry;
 #[cfg(feature = "redis")]
-pub(crate) use self::meters::OneMore as LostNode;
-pub(crate) use self::tier::TierTelemetry;
+pub(crate) use self::process::{UnsettledTelemetry, connection_failed, node_back, node_lost};
 pub(crate) use self::{
-    labels::{LateBatch, Unresolved},
-    layer::LayerTelemetry,
-    meters::{OneMore as HeldSlots, Stopwatch, SwitchMeter},
-    store::StoreTelemetry,
+    layer::{LayerTelemetry, lone_large_window, two_quotas},
+    metrics::OneMore,
+    process::{body_unread, evictions},
+    store::{LateBatch, StoreTelemetry, stopwatch},
+    switch::SwitchMeter,
+    tier::{TierTelemetry, Unresolved},
 };
 use crate::clock::{Clock, Timestamp};
-
-pub(crate) fn lone_large_window(scope: &str, window: Duration) {
-    mistake!(
-        LoneLargeWindow,
-        scope = %scope,
-        window_seconds = %window.as_secs(),
-        "the shortest window is longer than an hour, so a caller can exhaust its quota in one burst; add a policy with \
-         a short window"
-    );
-}
-
-pub(crate) fn two_quotas(scope: &str, policy: &str) {
-    mistake!(
-        TwoQuotas,
-        scope = %scope,
-        policy = %policy,
-        "two layers of this process have the same scope, store and policy name, but different settings of the policy; \
-         they share counts, and each decides with its own settings"
-    );
-}
 
 /// Stands still on a target without a clock, where the system clock panics.
 pub(crate) fn now() -> Timestamp {
     match cfg!(all(target_family = "wasm", target_os = "unknown")) {
         true => Timestamp::default(),
         false => Clock::system().now(),
-    }
-}
-
-#[cfg(feature = "redis")]
-pub(crate) fn connection_failed(error: &dyn std::fmt::Display) {
-    meters::connection_failed();
-    event!(DEBUG, error = %error, "connection to Redis failed");
-}
-
-/// The node counts as lost until the returned guard is dropped.
-#[cfg(feature = "redis")]
-pub(crate) fn node_lost(address: &str, error: &dyn std::fmt::Display) -> LostNode {
-    event!(ERROR, node = %address, error = %error, "circuit opened: cluster node not responding");
-    meters::node_lost()
-}
-
-#[cfg(feature = "redis")]
-pub(crate) fn node_back(address: &str, unsent: u64) {
-    event!(WARN, node = %address, unsent = %unsent, "circuit closed: cluster node responding again");
-}
-
-#[cold]
-pub(crate) fn body_unread() {
-    static UNREAD: throttle::EventThrottle = throttle::EventThrottle::new();
-    meters::body_unread();
-    UNREAD.record(now(), |suppressed| {
-        event!(
-            WARN,
-            suppressed = %suppressed,
-            "request body dropped after a rejection: the client may not receive the response"
-        );
-    });
-}
-
-pub(crate) fn partition_evicted() {
-    meters::evicted();
-}
-
-#[cfg(feature = "redis")]
-#[derive(Debug, Default)]
-pub(crate) struct UnsettledTelemetry(throttle::EventThrottle);
-
-#[cfg(feature = "redis")]
-impl UnsettledTelemetry {
-    pub(crate) fn record(&self, now: Timestamp, error: &crate::error::StoreError) {
-        meters::unsettled();
-        self.0.record(now, |suppressed| {
-            event!(
-                WARN,
-                error = %error,
-                suppressed = %suppressed,
-                "settlement failed: a refund, late charge or slot release was lost"
-            );
-        });
-    }
-}
-
-#[cfg(feature = "axum")]
-#[derive(Debug, Default)]
-pub(crate) struct StreamTelemetry(throttle::OnceFlags);
-
-#[cfg(feature = "axum")]
-impl StreamTelemetry {
-    pub(crate) fn record(&self) {
-        mistake!(
-            once in self.0, StreamedRejection,
-            "custom rejection has a streaming body, which is not supported; the default response is sent instead"
-        );
     }
 }

@@ -1,10 +1,17 @@
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use tracing::{Instrument, debug_span, instrument::Instrumented};
 
 use super::{
-    HeldSlots, InSpan, Stopwatch,
+    facade::{Counter, Gauge, Histogram, METRICS},
     growth::Growth,
-    labels::LateBatch,
-    meters::StoreMeters,
+    layer::MODES,
+    metrics::{Each, OneMore},
+    process,
+    series::Series,
     throttle::{EventThrottle, OnceFlags},
 };
 use crate::{
@@ -12,9 +19,49 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::Outcome,
     error::{StoreError, StoreErrorKind},
-    mistake::Mistake,
     sync::mutex::Mutex,
 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LateBatch {
+    Kept,
+    Returned,
+    Unknown,
+}
+
+metrics! {
+    struct StoreMetrics {
+        circuit_open: Gauge = "tower_quota_circuit_open", "Open circuit breakers";
+        failed_while_closed: Each<Outcome> = "tower_quota_failed_while_closed_total",
+            "Requests undecided while the circuit was closed, by failure mode", ("mode", &MODES);
+        late_batches: Each<LateBatch> = "tower_quota_late_batches_total",
+            "Prefetched batches whose call missed the deadline or failed, by result",
+            ("fate", &[
+                (LateBatch::Kept, "kept"),
+                (LateBatch::Returned, "returned"),
+                (LateBatch::Unknown, "unknown"),
+            ]);
+        new_partitions: Counter = "tower_quota_new_partitions_total",
+            "Charges to partitions without state in a remote store";
+        rejection_cache_hits: Counter = "tower_quota_rejection_cache_hits_total",
+            "Requests rejected without a store call";
+        seconds: Histogram = "tower_quota_store_seconds", "Time until the store responded or the deadline passed";
+        slots_held: Gauge = "tower_quota_slots_held", "Requests that hold a slot of a concurrency limit";
+        state_lost: Counter = "tower_quota_state_lost_total", "Exhausted partitions whose state the store lost";
+        undecided: Each<StoreErrorKind> = "tower_quota_undecided_total",
+            "Requests undecided by the store, by reason",
+            ("reason", &[
+                (StoreErrorKind::CircuitOpen, "circuit_open"),
+                (StoreErrorKind::Failed, "failed"),
+                (StoreErrorKind::OutOfMemory, "out_of_memory"),
+                (StoreErrorKind::Overloaded, "overloaded"),
+                (StoreErrorKind::TimedOut, "timed_out"),
+                (StoreErrorKind::Unavailable, "unavailable"),
+                (StoreErrorKind::Unreachable, "unreachable"),
+            ]);
+        units: Series<2> = "tower_quota_units_total", "Custom units, estimated and actual", ["unit", "amount"];
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct StoreTelemetry {
@@ -24,7 +71,9 @@ pub(crate) struct StoreTelemetry {
     state_lost: EventThrottle,
     leak: Mutex<Leak>,
     growth: Arc<Growth>,
-    meters: StoreMeters,
+    metrics: OnceLock<StoreMetrics>,
+    /// Set while the circuit is open. Layers of the same scope share the gauge.
+    circuit_open: Mutex<Option<OneMore>>,
 }
 
 #[derive(Debug, Default)]
@@ -60,85 +109,85 @@ impl Leak {
 
 impl StoreTelemetry {
     pub(crate) fn new(scope: &str, identity: Option<u64>) -> Self {
-        Self {
+        let log = Self {
             scope: scope.into(),
             told: OnceFlags::default(),
             undecided: EventThrottle::default(),
             state_lost: EventThrottle::default(),
             leak: Mutex::default(),
             growth: Growth::new(scope, identity),
-            meters: StoreMeters::new(scope),
-        }
+            metrics: OnceLock::new(),
+            circuit_open: Mutex::default(),
+        };
+        // Not kept, because a recorder may be installed until the first request.
+        drop(log.new_metrics());
+        log
+    }
+
+    fn new_metrics(&self) -> StoreMetrics {
+        process::start();
+        StoreMetrics::new(&self.scope)
+    }
+
+    #[inline]
+    pub(crate) fn metrics(&self) -> &StoreMetrics {
+        self.metrics.get_or_init(|| self.new_metrics())
     }
 
     /// Recorded as 0, because reading the clock takes as long as the call itself.
     pub(crate) fn answered_at_once(&self) {
-        self.meters.answered(&self.scope, Duration::ZERO);
+        self.metrics().seconds.record(Duration::ZERO);
     }
 
-    pub(crate) fn answered(&self, asked: Stopwatch, clock: &Clock) {
-        self.meters.answered(&self.scope, asked.elapsed(clock));
-    }
-
-    pub(crate) fn remembered(&self) {
-        self.meters.remembered(&self.scope);
-    }
-
-    pub(crate) fn late_batch(&self, fate: LateBatch) {
-        self.meters.late_batch(&self.scope, fate);
+    pub(crate) fn answered(&self, asked: Option<Timestamp>, clock: &Clock) {
+        let micros = asked.map_or(0, |asked| clock.now().micros_since(asked));
+        self.metrics().seconds.record(Duration::from_micros(micros));
     }
 
     pub(crate) fn created(&self) {
-        self.meters.created(&self.scope);
+        self.metrics().new_partitions.increment(1);
         self.growth.created();
     }
 
     pub(crate) fn state_lost(&self, now: Timestamp) {
-        self.meters.state_lost(&self.scope);
-        self.state_lost.record(now, |suppressed| {
-            event!(
-                WARN,
-                scope = %self.scope,
-                suppressed = %suppressed,
-                "quota store lost the state of an exhausted caller; the caller has a full quota again"
-            );
-        });
+        self.metrics().state_lost.increment(1);
+        throttled!(
+            self.state_lost, at now, WARN,
+            scope = %self.scope,
+            "quota store lost the state of an exhausted caller; the caller has a full quota again"
+        );
     }
 
     pub(crate) fn undecided(&self, now: Timestamp, error: &StoreError) {
-        self.meters.undecided(&self.scope, error.kind());
+        self.metrics().undecided.increment(error.kind());
         match error.kind() {
             StoreErrorKind::CircuitOpen => return,
             StoreErrorKind::OutOfMemory => return self.growth.out_of_memory(error),
             _ => {}
         }
-        self.undecided.record(now, |suppressed| {
-            event!(
-                WARN,
-                scope = %self.scope,
-                error = %error,
-                suppressed = %suppressed,
-                "quota store made no decision"
-            );
-        });
+        throttled!(
+            self.undecided, at now, WARN,
+            scope = %self.scope,
+            error = %error,
+            "quota store made no decision"
+        );
     }
 
     /// `waited` is modulo 2³².
     pub(crate) fn failed(&self, now: Timestamp, error: &StoreError, outcome: Outcome, waited: u32) {
         // While the circuit is open, probe calls and calls from before the outage fail with other errors. The error of
         // a server with its own circuit says nothing about the others.
-        if error.kind() == StoreErrorKind::CircuitOpen || self.meters.is_circuit_open() {
+        if error.kind() == StoreErrorKind::CircuitOpen || self.circuit_open.lock().is_some() {
             return;
         }
-        self.meters.failed_while_closed(&self.scope, outcome);
-        if is_forbidden(error) && self.told.is_first(Mistake::NoPermission) {
+        self.metrics().failed_while_closed.increment(outcome);
+        if is_forbidden(error) {
             let requests = match outcome {
                 Outcome::FailedClosed => "get a 503",
                 _ => "pass unlimited",
             };
             mistake!(
-                NoPermission,
-                scope = %self.scope,
+                once by self, NoPermission,
                 requests = %requests,
                 error = %error,
                 "Redis ACL denies a command or key that the limits require, so requests are undecided; grant the \
@@ -159,17 +208,23 @@ impl StoreTelemetry {
         });
     }
 
-    pub(crate) fn slots_held(&self) -> HeldSlots {
-        self.meters.slots_held(&self.scope)
+    pub(crate) fn slots_held(&self) -> OneMore {
+        OneMore::on(&self.metrics().slots_held)
     }
 
     pub(crate) fn units(&self, unit: &str, expected: u64, used: u64) {
-        self.meters.units(&self.scope, unit, expected, used);
+        self.metrics().units.add([unit, "expected"], expected);
+        self.metrics().units.add([unit, "used"], used);
     }
 
-    pub(crate) fn waiting<F: Future>(&self, decision: F) -> InSpan<F> {
-        in_span!("quota_decision", scope = self.scope, decision)
+    pub(crate) fn waiting<F: Future>(&self, decision: F) -> Instrumented<F> {
+        decision.instrument(debug_span!(target: "tower_quota", "quota_decision", scope = %self.scope))
     }
+}
+
+/// `None` without metrics, to save reading the clock.
+pub(crate) fn stopwatch(clock: &Clock) -> Option<Timestamp> {
+    METRICS.then(|| clock.now())
 }
 
 /// The wording for errors within scripts depends on the version of the server.
@@ -186,12 +241,13 @@ fn is_forbidden(error: &StoreError) -> bool {
 
 impl CircuitTelemetry for StoreTelemetry {
     fn opened(&self, error: &StoreError) {
-        self.meters.circuit_opened(&self.scope);
+        let open = || OneMore::on(&self.metrics().circuit_open);
+        self.circuit_open.lock().get_or_insert_with(open);
         event!(ERROR, scope = %self.scope, error = %error, "circuit opened: quota store not responding");
     }
 
     fn closed(&self, unsent: u64) {
-        self.meters.circuit_closed(&self.scope);
+        *self.circuit_open.lock() = None;
         event!(WARN, scope = %self.scope, unsent = %unsent, "circuit closed: quota store responding again");
     }
 }

@@ -132,7 +132,7 @@ impl Shared {
         match known {
             Some(answer) => answer.ok_or(NoTier::First),
             None => {
-                self.log.unresolved(reason);
+                self.log.metrics().unresolved.increment(reason);
                 self.settings.on_unknown_tier.go_on()
             }
         }

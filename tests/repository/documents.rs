@@ -300,11 +300,10 @@ fn conditional_compilation_stays_at_the_edges() {
         "src/store/redis/mod.rs",
         "src/store/redis/net/opener.rs",
         "src/store/redis/net/stream.rs",
-        "src/telemetry/catalog.rs",
         "src/telemetry/facade.rs",
-        "src/telemetry/macros.rs",
-        "src/telemetry/meters.rs",
+        "src/telemetry/layer.rs",
         "src/telemetry/mod.rs",
+        "src/telemetry/process.rs",
         "src/telemetry/series.rs",
     ];
     for (name, source) in sources() {

@@ -4,12 +4,12 @@ use tokio::time::Instant;
 
 use crate::{
     breaker::{Admission, Breaker, CircuitTelemetry},
-    clock::Clock,
+    clock::{Clock, Timestamp},
     decision::{Measurement, Plan},
     error::{StoreError, StoreErrorKind},
     store::{BoxedAnswer, Store},
     sync::deadline::{self, Late},
-    telemetry::{Stopwatch, StoreTelemetry},
+    telemetry::{self, StoreTelemetry},
 };
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(super) struct StoreCall {
     answer: BoxedAnswer<Measurement>,
     admission: Option<Admission>,
     time: Duration,
-    asked: Stopwatch,
+    asked: Option<Timestamp>,
 }
 
 /// The store may still have made the decision.
@@ -65,7 +65,7 @@ impl GuardedStore {
                 answer,
                 admission,
                 time,
-                asked: Stopwatch::start(&self.clock),
+                asked: telemetry::stopwatch(&self.clock),
             }),
         }
     }

@@ -11,15 +11,13 @@ use std::{
 };
 
 use tokio::runtime::Handle;
+use tracing::instrument::Instrumented;
 
 use super::state::Guard;
-use crate::{
-    decision::{Decision, Settlement},
-    telemetry::InSpan,
-};
+use crate::decision::{Decision, Settlement};
 
 /// Moving a large future several times would be slow.
-type BoxedDecision = InSpan<Pin<Box<dyn Future<Output = Decision> + Send>>>;
+type BoxedDecision = Instrumented<Pin<Box<dyn Future<Output = Decision> + Send>>>;
 
 pub(crate) enum DecisionState {
     Decided(Decision),

@@ -15,7 +15,7 @@ use crate::{
     clock::{Clock, Timestamp},
     decision::{Charged, Decision, Plan, PlanRef, Settlement},
     store::{Store, StoreFuture, memory::MemoryStore},
-    telemetry::{HeldSlots, StoreTelemetry},
+    telemetry::{OneMore, StoreTelemetry},
 };
 
 /// A store call can fail, but a decision is always made.
@@ -121,7 +121,7 @@ impl Guard {
     }
 
     /// Counts the request until the returned value is dropped.
-    pub(crate) fn slots_held(&self, decision: &Decision) -> Option<HeldSlots> {
+    pub(crate) fn slots_held(&self, decision: &Decision) -> Option<OneMore> {
         decision.holds_slots().then(|| self.log.slots_held())
     }
 }

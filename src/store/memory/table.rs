@@ -377,7 +377,7 @@ impl Table {
         }
         if let Some((_, victim)) = victim {
             if !self.slots[victim].content.is_empty(now) {
-                telemetry::partition_evicted();
+                telemetry::evictions().increment(1);
             }
             self.remove(hash_of, victim);
         }

@@ -89,7 +89,7 @@ impl RejectionCache {
         if !found.is_rejected() {
             return Err(plan);
         }
-        self.log.remembered();
+        self.log.metrics().rejection_cache_hits.increment(1);
         Ok(Decision::of_cache(Cached::new(plan, found.rejections, found.now)))
     }
 
@@ -188,7 +188,7 @@ impl RejectionCache {
     }
 
     pub(super) fn late_batch(&self, fate: LateBatch) {
-        self.log.late_batch(fate);
+        self.log.metrics().late_batches.increment(fate);
     }
 
     fn learned(&self, measurement: Measurement, asked_at: Timestamp) -> Decision {

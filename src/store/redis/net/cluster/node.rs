@@ -17,7 +17,7 @@ use crate::{
     clock::{Clock, Timestamp},
     error::{StoreError, StoreErrorKind},
     sync::mutex::Mutex,
-    telemetry::{self, LostNode},
+    telemetry::{self, OneMore},
 };
 
 pub(super) struct Node {
@@ -134,7 +134,7 @@ impl Drop for NodeAttempt {
 pub(super) struct NodeTelemetry {
     address: String,
     /// Set while the circuit is open. Dropped with the node.
-    lost: Mutex<Option<LostNode>>,
+    lost: Mutex<Option<OneMore>>,
 }
 
 impl NodeTelemetry {
