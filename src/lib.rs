@@ -80,7 +80,7 @@
 //! # Where to go from here
 //!
 //! - [`guide`]: a page with a program per task. [`docs::choosing`]: maps requirements to APIs. [`docs::options`]: all
-//!   settings. [`docs::recipes`]: rules at run time, verified tokens, metrics and gRPC.
+//!   settings. [`docs::recipes`]: rules at run time, metrics and gRPC.
 //! - [`docs::proxies`]: the client's address behind a proxy, a load balancer or a CDN.
 //! - [`docs::troubleshooting`]: a limit that never triggers, or that limits everyone at once. [`docs::mistakes`]:
 //!   events about misconfigurations.
