@@ -64,8 +64,8 @@ export function axes({ context, width, height }, colours, rows, columns) {
     context.textAlign = "right";
     context.fillText(text, LEFT - 5, y + 4);
   }
-  // Labels that would overlap are left out; the last one stays.
-  const widest = Math.max(...columns.map(([, text]) => context.measureText(text).width)) + 8;
+  // Labels that would overlap are left out; the last one stays. At the ends, labels are not centered, and need half of their width more.
+  const widest = 1.5 * Math.max(...columns.map(([, text]) => context.measureText(text).width)) + 8;
   const every = Math.ceil((widest * (columns.length - 1)) / (width - LEFT));
   for (const [index, [part, text]] of columns.entries()) {
     if ((columns.length - 1 - index) % every !== 0) continue;
