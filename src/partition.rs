@@ -286,9 +286,8 @@ impl PartitionId {
     /// [`to_bytes`](Self::to_bytes) with the context `tower-quota 2026-11-21 partition key in a field`. It cannot be
     /// used to find the partition in the store.
     ///
-    /// Anyone who knows the scope, the [name](Scope::keyed_by) of a named key and the format of the key can compute the
-    /// value, and so identify callers by trying candidates, unless there is a
-    /// [`digest_key`](crate::LimiterBuilder::digest_key).
+    /// Without a [`digest_key`](crate::LimiterBuilder::digest_key), it can [reveal the
+    /// caller](crate::QuotaPolicy::show_partition_key).
     ///
     /// ```
     /// use tower_quota::{PartitionKey, Scope};
@@ -361,8 +360,7 @@ impl Scope {
     const CONTEXT: &'static str = "tower-quota 2026-11-21 partition digest of a scope";
     const NAMED_CONTEXT: &'static str = "tower-quota 2026-11-27 scope of a named key";
 
-    /// Creates a scope. Anyone who knows the name can compute the digests of callers whose keys they guess, unless
-    /// there is a [digest key](Self::with_digest_key).
+    /// Creates a scope without a [digest key](Self::with_digest_key).
     pub fn new(name: &str) -> Self {
         Self(blake3::derive_key(Self::CONTEXT, name.as_bytes()))
     }

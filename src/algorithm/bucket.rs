@@ -1,5 +1,5 @@
-//! Token and leaky buckets, whose used weight drains at a constant rate. The state is the used weight, not the
-//! remaining tokens, so that a change of the quota keeps the used units.
+//! The state of a bucket is the used weight, not the remaining tokens, so that a change of the quota keeps the used
+//! units.
 
 use std::num::NonZeroU64;
 

@@ -1,5 +1,3 @@
-//! Fixed windows for calendar days, weeks and months in a time zone.
-//!
 //! Policies with different windows share a count if months of a caller begin on another day, or if instances have
 //! different time-zone data. A count lasts until the window in which it began has ended, by the policy that began it or
 //! by the present one, so that announced renewals are kept. It stores the time at which it began: with the start of its

@@ -81,8 +81,7 @@ impl Limits {
         })
     }
 
-    /// A rejection by an inner layer is not refunded. Otherwise, a client that exceeds the limit of an inner layer
-    /// would never exhaust the limit of this layer, and could load the layers in between forever.
+    /// A rejection by an inner layer is not refunded: see the page `address` of the guide.
     fn settle(
         &self,
         decision: &mut Decision,

@@ -202,8 +202,7 @@ impl RateLimitLayerBuilder {
         }
     }
 
-    /// Sets how requests are handled if the store returns no decision. See [`FailureMode`]. Default:
-    /// [`FailureMode::Open`].
+    /// Sets how requests are handled if the store returns no decision. Default: [`FailureMode::Open`].
     pub fn failure_mode(self, failure_mode: FailureMode) -> Self {
         self.limiter(ConfigErrorKind::Store, "failure mode", |limiter| {
             limiter.failure_mode(failure_mode)
@@ -302,7 +301,7 @@ impl RateLimitLayerBuilder {
         self
     }
 
-    /// Sets how requests without a key are handled. See [`MissingKey`]. Default: [`MissingKey::Share`].
+    /// Sets how requests without a key are handled. Default: [`MissingKey::Share`].
     pub fn on_missing_key(self, missing: MissingKey) -> Self {
         self.limiter(ConfigErrorKind::Key, "missing key", |limiter| {
             limiter.on_missing_key(missing)

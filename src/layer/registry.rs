@@ -1,5 +1,4 @@
-//! Detects misconfigured layers of this process that share a scope and a store: policies with the same name but
-//! different numbers, and requests that two layers count.
+//! Detects the mistakes `two-quotas` and `layer-twice`.
 
 use std::{
     collections::BTreeMap,

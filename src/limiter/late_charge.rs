@@ -107,10 +107,9 @@ impl Caller {
     /// limits, policies that count bytes, limits that are [disabled](crate::RulesHandle::disable), or a main key that
     /// the [access list](crate::AccessList) allows. Keys that it blocks are charged.
     ///
-    /// Other instances reject by the new count [within a second](crate::LimiterBuilder::rejection_cache). Instances
-    /// with [prefetched](crate::QuotaPolicy::with_prefetch) units admit up to instances × `units` more after the
-    /// charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one step per key: if the store
-    /// fails, only some keys may be charged.
+    /// Instances with [prefetched](crate::QuotaPolicy::with_prefetch) units admit up to instances × `units` more after
+    /// the charge, within at most 5 s. With several keys on a Redis Cluster, the charge is one step per key: if the
+    /// store fails, only some keys may be charged.
     ///
     /// # Errors
     ///

@@ -90,9 +90,8 @@ impl Caller {
     /// Refunds units that another process or an earlier request has charged; [`Refund`] has an example.
     ///
     /// During the request, [`ActualCost`](crate::ActualCost) is simpler and exact. Refunds apply to the policies that
-    /// [`peek`](Self::peek) reads, as described at [`Settlement::refund`]. Other instances see them [within a
-    /// second](crate::LimiterBuilder::rejection_cache). Charges to the [fallback](crate::LimiterBuilder::fallback)
-    /// store are not refunded.
+    /// [`peek`](Self::peek) reads, as described at [`Settlement::refund`]. Charges to the
+    /// [fallback](crate::LimiterBuilder::fallback) store are not refunded.
     ///
     /// # Errors
     ///

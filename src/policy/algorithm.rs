@@ -89,9 +89,8 @@ pub enum Algorithm {
     /// Queues requests and forwards one every *w* ÷ *q*.
     ///
     /// The store schedules the requests of all instances. A request is rejected if `max_waiting` units are queued; the
-    /// longest delay is `max_waiting` × *w* ÷ *q*. A request that is [cancelled](crate::ResponseFuture) while it is
-    /// queued keeps its position. If the inner service fails in the meantime, the position is released only if it was
-    /// the last one.
+    /// longest delay is `max_waiting` × *w* ÷ *q*. If the inner service fails while a request is queued, its position
+    /// is released only if it was the last one; if the request is cancelled, [never](crate::ResponseFuture).
     LeakyBucketQueue {
         /// The maximum number of queued units, from 1 to 999,999,999,999,999.
         max_waiting: u64,

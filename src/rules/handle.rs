@@ -13,8 +13,7 @@ use crate::error::ConfigError;
 /// invalid, the old ones remain in effect.
 ///
 /// Only the rules of this process change. Set the same rules on every instance, or let all follow one document with the
-/// package `tower-quota-fleet`. A custom source can [claim](Self::claim) the rules; this handle then overrides the
-/// source.
+/// package `tower-quota-fleet`. A custom source can [claim](Self::claim) the rules.
 ///
 /// ```
 /// use tower_quota::{Limiter, MemoryStore, Outcome, QuotaPolicy, Rules};

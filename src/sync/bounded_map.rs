@@ -3,12 +3,9 @@ use indexmap::IndexMap;
 
 use crate::{partition::PartitionId, sync::random::Sequence};
 
-/// A size-limited map without a background task.
-///
 /// Each new entry removes up to two expired entries. A full map evicts the entry with the lowest worth in a random
-/// sample of eight, one from each eighth of the map, which grows to up to 32 while every entry in it is worth more than
-/// the new one. Entries from a flood of new keys are never [visited](Self::visit), so the worth should depend on
-/// visits.
+/// sample of eight to 32. Entries from a flood of new keys are never [visited](Self::visit), so the worth should depend
+/// on visits.
 pub(crate) struct BoundedMap<V> {
     entries: IndexMap<PartitionId, V, RandomState>,
     visited: Vec<bool>,

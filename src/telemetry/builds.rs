@@ -1,4 +1,4 @@
-//! Detects programs that build a layer for each request, by layers that are dropped after at most one request.
+//! Detects the mistake `layer-for-each-request`, by layers that are dropped after at most one request.
 
 use std::time::Duration;
 

@@ -7,8 +7,8 @@ use super::{
 
 /// An origin's challenge: `TokenChallenge` of RFC 9577, section 2.1.
 ///
-/// Tokens of one credential count together if they respond to equal challenges. Challenges for
-/// [`Profile::P256`] have an additional field, the credential context. Other token types can also be parsed. Names are checked only for
+/// Tokens of one credential count together if they respond to equal challenges. Challenges for [`Profile::P256`] have
+/// an additional field, the credential context. Other token types can also be parsed. Names are checked only for
 /// characters of a host and port.
 ///
 /// ```

@@ -236,7 +236,7 @@ impl ResponseFields {
         Self::new(Form::Legacy(reset))
     }
 
-    /// Creates settings without fields. [`Retry-After`](crate::Rejection::retry_after) is still sent.
+    /// Creates settings without fields.
     pub const fn none() -> Self {
         Self::new(Form::None)
     }
@@ -285,9 +285,8 @@ impl ResponseFields {
 
     /// Caps the rate of clients that spread the remaining units over the reported time.
     ///
-    /// The cap is relative to the rate of the policy, and applies to every response. Above the cap, a policy that
-    /// rejects the request reports fewer remaining units, and any other policy a longer time. Default:
-    /// [`RateCap::Double`].
+    /// The cap applies to every response. Above the cap, a policy that rejects the request reports fewer remaining
+    /// units, and any other policy a longer time. Default: [`RateCap::Double`].
     ///
     /// ```
     /// use tower_quota::{

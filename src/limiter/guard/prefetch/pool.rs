@@ -94,7 +94,6 @@ impl BatchPool {
         !self.has_batches() && !self.is_fetching() && self.pace.is_expired(now, terms)
     }
 
-    /// Ranks the loss if this pool were evicted.
     pub(super) fn worth(&self, is_returning: bool) -> (bool, u64, bool, Timestamp) {
         (self.is_fetching(), self.rest(), is_returning, self.pace.since())
     }
@@ -162,7 +161,6 @@ impl BatchPool {
             .map_or(Step::Alone, |verdict| Step::Wait(verdict, Some(order)))
     }
 
-    /// The batch to fetch now, so that no request has to wait when the held ones are spent or expire.
     pub(super) fn order_ahead(&mut self, terms: BatchTerms, now: Timestamp, ids: &AtomicU64) -> Option<Order> {
         if self.is_fetching() || now < self.paused_until {
             return None;

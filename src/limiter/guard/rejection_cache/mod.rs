@@ -1,9 +1,10 @@
 //! Caches readings of the store for up to a second, and rejects charges that a reading is known to reject.
 //!
 //! A reading determines how long a charge is rejected, if other instances only add to the usage, and no other rules for
-//! the same state drain it faster. Time is measured from before the call, so no charge is rejected for longer than the store would reject it. After a rejection, charges of
-//! the same or a higher weight are not sent for a short time, the *hold*, so that instances do not race for the next
-//! unit. A settlement removes the readings of its partitions, and answers to earlier calls are not cached.
+//! the same state drain it faster. Time is measured from before the call, so no charge is rejected for longer than the
+//! store would reject it. After a rejection, charges of the same or a higher weight are not sent for a short time, the
+//! *hold*, so that instances do not race for the next unit. A settlement removes the readings of its partitions, and
+//! answers to earlier calls are not cached.
 
 mod answer;
 mod exhaustion;

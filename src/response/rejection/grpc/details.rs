@@ -1,5 +1,3 @@
-//! Error details of google.rpc: the wait, and the exceeded quotas.
-
 use base64::{
     Engine,
     engine::general_purpose::{STANDARD, STANDARD_NO_PAD},

@@ -1,4 +1,4 @@
-//! The delay before a retry, as in gRFC A6: clients with a retry policy wait for this time instead of their backoff.
+//! The delay before a retry, as in gRFC A6.
 
 use http::HeaderMap;
 
