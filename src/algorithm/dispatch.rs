@@ -1,13 +1,12 @@
 use std::fmt;
 
-use super::{
-    Arithmetic, Bucket, Calendar, Closed, Concurrency, FixedWindow, Form, Late, Reader, Receipt, Sent, SlidingCounter,
-    SlidingLog, Times, Writer,
-};
+use super::{Arithmetic, Form, Late, Reader, Receipt, Sent, Times, Writer};
 use crate::lease::Lease;
 
 macro_rules! algorithms {
-    ($d:tt $($algorithm:ident),+ $(,)?) => {
+    ($d:tt $($algorithm:ident),+) => {
+        use super::{$($algorithm),+};
+
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Counter {
             $($algorithm($algorithm)),+
@@ -161,7 +160,7 @@ macro_rules! algorithms {
     };
 }
 
-algorithms!($ Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar, Closed);
+with_algorithms!(algorithms! $);
 
 impl Reading {
     /// Adjusts the rate of a bucket whose policy has changed to the rate after the decision. `is_written` is false for

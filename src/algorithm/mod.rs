@@ -7,6 +7,13 @@
 //! The Lua file of the same name does the arithmetic of [`Arithmetic`] in the same order: integers below 2⁵³ and only +
 //! − × ÷, comparisons, floor and ceil, so that doubles and integers give equal results.
 
+/// Passes the algorithms to a macro, after its other arguments.
+macro_rules! with_algorithms {
+    ($then:ident! $($arguments:tt)*) => {
+        $then!($($arguments)* Bucket, FixedWindow, SlidingCounter, SlidingLog, Concurrency, Calendar, Closed);
+    };
+}
+
 mod ahead;
 mod arithmetic;
 pub(crate) mod bucket;
