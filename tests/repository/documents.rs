@@ -354,6 +354,17 @@ fn the_dependencies_of_all_published_packages_are_checked_before_a_release() {
 }
 
 #[test]
+fn each_surviving_mutant_is_in_a_function_that_exists() {
+    let survivors = read("scripts/mutants.survivors");
+    for line in survivors.lines().filter(|line| !line.starts_with('#')) {
+        let (file, mutant) = line.split_once(": ").unwrap();
+        let names = mutant.split_whitespace().find_map(|word| word.split_once("::"));
+        let (_, function) = names.unwrap();
+        assert!(read(file).contains(&format!("fn {function}(")), "{line}");
+    }
+}
+
+#[test]
 fn continuous_integration_runs_what_a_developer_runs() {
     let (run, workflow) = (read(".ci/run"), read(".github/workflows/ci.yml"));
     for step in ["test-all", "browser-test", "ops-test", "release-check"] {
