@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use ratelimit_fields::{
-    Dialect, FieldErrorKind, Hints, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, RetryAfter,
-    draft07::{PolicyItem, RateLimit, RateLimitPolicy},
+    Dialect, FieldErrorKind, Hints, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, RetryAfter, draft07::RateLimit,
 };
 
 use crate::headers;
@@ -53,25 +52,6 @@ fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
         (100, Some(20), seconds(56))
     );
     assert_eq!(limit("limit=10, reset=1").remaining(), None);
-}
-
-/// N5: the field is the same as in draft-06.
-#[test]
-fn the_policies_of_the_examples_are_read_and_written_letter_by_letter() {
-    for value in [
-        "100;w=10",
-        "10;w=1, 50;w=60, 1000;w=3600, 5000;w=86400",
-        "10;w=1;burst=1000, 1000;w=3600",
-        "10000;w=1000",
-        r#"100;w=60;burst=1000;comment="sliding window", 5000;w=3600;burst=0;comment="fixed window""#,
-    ] {
-        let field = RateLimitPolicy::parse([value]).unwrap();
-        assert_eq!(field.to_string(), value);
-    }
-    let error = RateLimitPolicy::parse(["10;w=1, 10;w=60"]).unwrap_err();
-    assert_eq!(error.kind(), FieldErrorKind::Duplicate);
-    let item = PolicyItem::new(100, seconds(60)).unwrap();
-    assert_eq!(RateLimitPolicy::new([item]).unwrap().to_string(), "100;w=60");
 }
 
 /// N2, N4

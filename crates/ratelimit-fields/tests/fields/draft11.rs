@@ -28,32 +28,6 @@ fn malformed_limit(value: &str) -> FieldErrorKind {
     RateLimit::parse([value]).expect_err(value).kind()
 }
 
-/// A3, A4, A6, A7, A9, A10, A12, A13, A14, A16, A18, A19, A22, D6, D12, D13, E9
-#[test]
-fn the_policies_of_the_examples_are_read_and_written_letter_by_letter() {
-    for value in [
-        r#""default";q=100;w=10"#,
-        r#""burst";q=100;w=60, "daily";q=1000;w=86400"#,
-        r#""burst";q=100;w=60"#,
-        r#""par";q=8;qu="concurrent-requests""#,
-        r#""par";q=8"#,
-        r#""sliding";q=100;w=60;burst=1000"#,
-        r#""fixed";q=5000;w=3600;burst=0"#,
-        r#""sliding";q=100;w=60;burst=1000, "fixed";q=5000;w=3600;burst=0"#,
-        r#""default";q=100;w=10;acme-burst=20"#,
-        r#""hourly";q=20;w=3600"#,
-        r#""dynamic";q=15;w=20"#,
-        r#""dynamic";q=100;w=60"#,
-        r#""x";q=5;qu="tokens""#,
-        r#""p";q=100"#,
-        r#""d";q=0"#,
-        r#""a\"b";q=1"#,
-    ] {
-        assert_eq!(policy(value).to_string(), value);
-        assert_eq!(policy(value).to_header_value(), value);
-    }
-}
-
 /// A12, A16, A17: two examples of the draft have unused bits in their last Base64 digit.
 #[test]
 fn base64_that_is_not_canonical_is_read_and_written_back_canonically() {
@@ -69,50 +43,6 @@ fn base64_that_is_not_canonical_is_read_and_written_back_canonically() {
         r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUA==:"#
     );
     assert_eq!(policy(&field.to_string()), field);
-}
-
-/// B1, B5, B7, B8, B10, B13, B14, B15, D2, D3, D6, D7, D10, D12, D13, D16, E9, F7, F12, F13, F15, F19, G3, G4, K17
-#[test]
-fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
-    for value in [
-        r#""default";r=1;t=7"#,
-        r#""default";r=0;t=48"#,
-        r#""default";r=0;t=50"#,
-        r#""default";r=0;t=5"#,
-        r#""default";r=50;t=30"#,
-        r#""default";r=50;t=60"#,
-        r#""default";r=4;t=30"#,
-        r#""default";r=50;t=30, "edge";r=4;t=20"#,
-        r#""fixedwindow";r=99;t=50"#,
-        r#""dynamic";r=9;t=50"#,
-        r#""dynamic";r=15;t=40"#,
-        r#""dynamic";r=0;t=20"#,
-        r#""day";r=100;t=36000"#,
-        r#""dayLimit";r=100;t=36000"#,
-        r#""default";r=999;pk=:dHJpYWwxMjEzMjM=:"#,
-        r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#,
-        r#""problemPolicy";r=0;t=10"#,
-        r#""basic";r=60;t=58"#,
-        r#""basic";r=20;t=56"#,
-        r#""daily";r=1;t=86400"#,
-        r#""u";r=1;pk=:YQ==:, "u";r=9;pk=:Yg==:"#,
-        r#""sliding";r=6;t=1"#,
-        r#""s";r=1;t=1, "d";r=100;t=3600"#,
-        r#""p";r=500"#,
-        r#""edge";r=4;t=20"#,
-        r#""default";r=60;t=58"#,
-        r#""x";r=999"#,
-        r#""large";r=10000;t=10"#,
-        r#""large";r=100;t=10"#,
-        r#""large";r=10000;t=1000"#,
-        r#""default";r=5;t=10"#,
-        r#""default";r=999999999999999;t=1"#,
-        r#""default";r=0;t=1000000"#,
-        r#""sliding";r=6;t=1;q=12"#,
-    ] {
-        assert_eq!(limit(value).to_string(), value);
-        assert_eq!(limit(value).to_header_value(), value);
-    }
 }
 
 /// A2, A6, A8, A15, A24

@@ -1,5 +1,6 @@
-//! All example values of these fields in the three documents, in document order and without duplicates. If a value
-//! changes when it is parsed and serialized, the result is beside it.
+//! All example values of these fields in the documents, in document order and without duplicates, followed by a few
+//! others. If a value changes when it is parsed and serialized, the result is beside it. The policies of draft-07 are
+//! those of draft-06.
 
 use ratelimit_fields::{RetryAfter, draft06, draft11, in_between};
 
@@ -36,7 +37,7 @@ impl From<(&'static str, &'static str)> for Example {
     }
 }
 
-/// A3, A4, A17, A18
+/// A3, A4, A6, A7, A9, A10, A12, A13, A14, A16, A17, A18, A19, A22, D6, D12, D13, E9
 #[test]
 fn every_policy_in_the_examples_of_draft_11_is_read_and_written() {
     assert_read_and_written!(
@@ -68,6 +69,9 @@ fn every_policy_in_the_examples_of_draft_11_is_read_and_written() {
             r#""sliding";q=100;w=60;burst=1000"#,
             r#""fixed";q=5000;w=3600;burst=0"#,
             r#""sliding";q=12;w=1"#,
+            r#""par";q=8;qu="concurrent-requests""#,
+            r#""x";q=5;qu="tokens""#,
+            r#""d";q=0"#,
         ]
     );
     // X1: kept from the dialect before it, in which names were Tokens.
@@ -75,7 +79,7 @@ fn every_policy_in_the_examples_of_draft_11_is_read_and_written() {
     assert!(draft11::RateLimitPolicy::parse(["quota;q=10"]).is_err());
 }
 
-/// B10, B14, F9
+/// B1, B5, B7, B8, B10, B13, B14, B15, D2, D3, D6, D7, D10, D12, D13, D16, E9, F7, F9, F12, F13, F15, F19, G3, G4, K17
 #[test]
 fn every_limit_in_the_examples_of_draft_11_is_read_and_written() {
     assert_read_and_written!(
@@ -105,6 +109,9 @@ fn every_limit_in_the_examples_of_draft_11_is_read_and_written() {
             // Here `q` is a comment, and comments come last.
             (r#""sliding";q=12;r=1;t=1"#, r#""sliding";r=1;t=1;q=12"#),
             (r#""sliding";q=12;r=6;t=1"#, r#""sliding";r=6;t=1;q=12"#),
+            r#""p";r=500"#,
+            r#""u";r=1;pk=:YQ==:, "u";r=9;pk=:Yg==:"#,
+            r#""default";r=999999999999999;t=1000000"#,
         ]
     );
     // X1: as above.
@@ -112,7 +119,7 @@ fn every_limit_in_the_examples_of_draft_11_is_read_and_written() {
     assert_read_and_written!(RetryAfter, ["20", "Mon, 05 Aug 2019 09:27:05 GMT"]);
 }
 
-/// K1, K2, K5, K11, X3: what has `l` is written with `q`.
+/// K1, K2, K3, K5, K11, X3: what has `l` is written with `q`.
 #[test]
 fn every_policy_in_the_examples_in_between_is_read_and_written() {
     assert_read_and_written!(
@@ -186,7 +193,7 @@ fn every_limit_in_the_examples_in_between_is_read_and_written() {
     assert_read_and_written!(RetryAfter, ["20", "Mon, 05 Aug 2019 09:27:05 GMT"]);
 }
 
-/// J1, J5, J7, J8, J9, J15, J26
+/// J1, J5, J7, J8, J9, J10, J12, J14, J15, J17, J18, J20, J23, J26, J28, J31, A18, N5
 #[test]
 fn every_example_of_draft_06_is_read_and_written() {
     assert_read_and_written!(
@@ -201,6 +208,8 @@ fn every_example_of_draft_06_is_read_and_written() {
             "1000;w=3600, 5000;w=86400",
             r#"100;w=60;burst=1000;comment="sliding window", 5000;w=3600;burst=0;comment="fixed window""#,
             "12;w=1",
+            "12;w=1;acme-burst=1000",
+            r#"12;w=1;burst=1000;policy="leaky bucket""#,
         ]
     );
     // The document's own example of what is not valid.
