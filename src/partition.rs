@@ -31,8 +31,18 @@ use crate::error::{ConfigError, ConfigErrorKind};
 /// // A user on this route is a different caller than the same user on other routes.
 /// assert_ne!(user.clone().and(PartitionKey::new("route", "a")), user);
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct PartitionKey(SmallVec<[u8; 48]>);
+#[derive(PartialEq, Eq, Hash)]
+pub struct PartitionKey(SmallVec<[u8; INLINE]>);
+
+const INLINE: usize = 48;
+
+impl Clone for PartitionKey {
+    /// Faster than the derived function, which copies the bytes one by one.
+    #[inline]
+    fn clone(&self) -> Self {
+        Self(SmallVec::from_slice(&self.0))
+    }
+}
 
 impl PartitionKey {
     /// Creates a key with one part: a `kind`, and the `value` that identifies the caller. Both can be any bytes of any
@@ -56,10 +66,7 @@ impl PartitionKey {
 
     #[inline]
     pub(crate) fn with_value(&self, value: &[u8]) -> Self {
-        let mut bytes = SmallVec::from_slice(&self.0);
-        bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());
-        bytes.extend_from_slice(value);
-        Self(bytes)
+        Self::of_pieces([&self.0, &(value.len() as u64).to_le_bytes(), value])
     }
 
     pub(crate) fn own(kind: &'static str, value: &[u8]) -> Self {
@@ -67,15 +74,27 @@ impl PartitionKey {
         Self::of_part([b"", kind.as_bytes()], value)
     }
 
+    /// Length prefixes make the encoding prefix-free.
     fn of_part(kind: [&[u8]; 2], value: &[u8]) -> Self {
-        let mut bytes = SmallVec::new();
-        for field in [kind, [b"", value]] {
-            // Length prefixes make the encoding prefix-free.
-            let length = field[0].len() + field[1].len();
-            bytes.extend_from_slice(&(length as u64).to_le_bytes());
-            field.iter().for_each(|piece| bytes.extend_from_slice(piece));
+        let kind_length = (kind[0].len() + kind[1].len()) as u64;
+        let lengths = [kind_length, value.len() as u64].map(u64::to_le_bytes);
+        Self::of_pieces([&lengths[0], kind[0], kind[1], &lengths[1], value])
+    }
+
+    /// Faster than appending each piece to a vector, which may grow.
+    #[inline]
+    fn of_pieces<const N: usize>(pieces: [&[u8]; N]) -> Self {
+        let mut bytes = [0; INLINE];
+        let mut rest = &mut bytes[..];
+        for piece in pieces {
+            let Some((place, others)) = rest.split_at_mut_checked(piece.len()) else {
+                return Self(pieces.concat().into());
+            };
+            place.copy_from_slice(piece);
+            rest = others;
         }
-        Self(bytes)
+        let length = INLINE - rest.len();
+        Self(SmallVec::from_buf_and_len(bytes, length))
     }
 
     /// Combines two keys: requests share a quota only if both are equal.
