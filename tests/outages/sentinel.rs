@@ -203,8 +203,7 @@ async fn sentinel_that_says(address: String, master: String) -> String {
                 let mut buffer = [0; 4_096];
                 while let Ok(read @ 1..) = stream.read(&mut buffer).await {
                     let text = String::from_utf8_lossy(&buffer[..read]).into_owned();
-                    let others = text.matches("CLIENT\r\n").count();
-                    let mut reply = "+OK\r\n".repeat(others);
+                    let mut reply = "+PONG\r\n".repeat(text.matches("PING\r\n").count());
                     if text.contains("GET-MASTER-ADDR-BY-NAME") {
                         reply.push_str(&address);
                     } else if text.contains("MASTER") {

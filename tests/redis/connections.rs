@@ -546,7 +546,7 @@ async fn a_user_who_may_only_read_a_key_can_read_it() {
 
 /// Twemproxy closes the connection on `CLIENT SETINFO`.
 #[tokio::test]
-async fn a_server_that_hangs_up_on_the_name_of_the_library_gets_the_login_and_the_database_without_it() {
+async fn a_connection_reports_its_login_and_database_but_not_the_name_of_the_library() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let received = Arc::new(Mutex::new(Vec::new()));
@@ -583,9 +583,8 @@ async fn a_server_that_hangs_up_on_the_name_of_the_library_gets_the_login_and_th
     assert!(!error.to_string().contains("broken pipe"), "{error}");
     let received = received.lock().unwrap();
     let last = received.last().unwrap();
-    assert!(received.iter().any(|text| text.contains("SETINFO")), "{received:?}");
     for part in ["AUTH", "limits", "password", "SELECT", "EVALSHA"] {
         assert!(last.contains(part), "{part}: {received:?}");
     }
-    assert!(!last.contains("SETINFO"), "{last}");
+    assert!(!received.iter().any(|text| text.contains("SETINFO")), "{received:?}");
 }

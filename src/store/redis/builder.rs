@@ -512,7 +512,6 @@ impl RedisStoreBuilder {
             prepare: self.prepare.clone(),
             connect: self.connect.clone(),
             tls: self.tls.clone(),
-            name: Arc::default(),
         };
         let endpoint = match &self.servers {
             Servers::Single => Endpoint::Address(Box::new(connection_info(&self.urls[0])?)),

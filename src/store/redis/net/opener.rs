@@ -1,17 +1,14 @@
 use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
-    sync::{
-        Arc,
-        atomic::{AtomicU8, AtomicU32, Ordering},
-    },
+    sync::Arc,
     task::Poll,
     time::Duration,
 };
 
 use ::redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo, RedisError,
-    ServerErrorKind, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    RedisConnectionInfo, RedisError, ServerErrorKind, Value,
     aio::{MultiplexedConnection, PubSub, PubSubStream},
     io::tcp::{TcpSettings, socket2::TcpKeepalive},
 };
@@ -101,44 +98,12 @@ impl Subscription {
     }
 }
 
-/// Some proxies close a connection that reports the name of the library (`CLIENT SETINFO`).
-#[derive(Default)]
-pub(crate) struct LibraryName {
-    /// 0 means unknown.
-    known: AtomicU8,
-    /// Until something is known, every other connection omits the name.
-    ended: AtomicU32,
-}
-
-impl LibraryName {
-    const REPORTED: u8 = 1;
-    const OMITTED: u8 = 2;
-
-    fn is_omitted(&self) -> bool {
-        match self.known.load(Ordering::Relaxed) {
-            0 => self.ended.load(Ordering::Relaxed) % 2 == 1,
-            known => known == Self::OMITTED,
-        }
-    }
-
-    fn opened(&self, is_omitted: bool) {
-        let known = if is_omitted { Self::OMITTED } else { Self::REPORTED };
-        self.known.store(known, Ordering::Relaxed);
-    }
-
-    /// Returns `true` once: a server that rejects connections must not get twice as many.
-    fn ended(&self) -> bool {
-        self.known.load(Ordering::Relaxed) == 0 && self.ended.fetch_add(1, Ordering::Relaxed) == 0
-    }
-}
-
 #[derive(Clone)]
 pub(crate) struct Opener {
     pub(crate) timeout: Duration,
     pub(crate) prepare: Option<Prepare>,
     pub(crate) connect: Option<Connect>,
     pub(crate) tls: TlsSettings,
-    pub(crate) name: Arc<LibraryName>,
 }
 
 impl Opener {
@@ -174,7 +139,7 @@ impl Opener {
         let opening = async {
             let unknown = || RedisError::from((ErrorKind::InvalidClientConfig, "address has no stream"));
             let stream = stream::open(&to, &self.tls).await?.ok_or_else(unknown)?;
-            let mut connection = PubSub::new(to.redis_settings(), stream).await?;
+            let mut connection = PubSub::new(&nameless(&to), stream).await?;
             connection.subscribe(channel).await?;
             Ok(Subscription(connection.into_on_message()))
         };
@@ -187,11 +152,11 @@ impl Opener {
 
     /// A lost packet would otherwise use up the timeout.
     async fn first_of_two(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
-        let mut first = pin!(self.watched(to.clone()));
+        let mut first = pin!(self.watched(&to));
         if let Ok(ended) = timeout(self.timeout / 4, &mut first).await {
             return ended;
         }
-        let mut second = pin!(self.watched(to));
+        let mut second = pin!(self.watched(&to));
         poll_fn(|cx| match first.as_mut().poll(cx) {
             Poll::Pending => second.as_mut().poll(cx),
             ended => ended,
@@ -199,15 +164,7 @@ impl Opener {
         .await
     }
 
-    async fn watched(&self, to: ConnectionInfo) -> Result<OpenConnection, RedisError> {
-        let is_omitted = self.name.is_omitted();
-        match self.opened(&to, is_omitted).await {
-            Err(error) if error.is_connection_dropped() && self.name.ended() => self.opened(&to, true).await,
-            opened => opened,
-        }
-    }
-
-    async fn opened(&self, to: &ConnectionInfo, omits_name: bool) -> Result<OpenConnection, RedisError> {
+    async fn watched(&self, to: &ConnectionInfo) -> Result<OpenConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
             // The layer's deadline covers the whole decision.
             .set_response_timeout(None)
@@ -222,27 +179,18 @@ impl Opener {
             });
         };
         let (stream, wire) = Watched::new(stream);
-        let settings = to.redis_settings().clone();
-        let settings = if omits_name {
-            settings.set_skip_set_lib_name()
-        } else {
-            settings
-        };
-        let (connection, driver) = MultiplexedConnection::new_with_config(&settings, stream, config).await?;
+        let (connection, driver) = MultiplexedConnection::new_with_config(&nameless(to), stream, config).await?;
         let task = tokio::spawn(driver).abort_handle();
         let mut opened = OpenConnection {
             connection,
             watch: Some(Arc::new(Watch { wire, task })),
         };
-        if omits_name {
-            // Any reply shows that the server responds, even a denial.
-            let reply = opened.send(&::redis::cmd("PING")).await;
-            if let Some(error) = reply.err().filter(RedisError::is_connection_dropped) {
-                return Err(error);
-            }
+        // Any reply shows that the server responds, even a denial.
+        let reply = opened.send(&::redis::cmd("PING")).await;
+        match reply.err().filter(RedisError::is_connection_dropped) {
+            Some(error) => Err(error),
+            None => Ok(opened),
         }
-        self.name.opened(omits_name);
-        Ok(opened)
     }
 
     /// In a separate task: a panic in the pool's task would leave the attempt pending forever.
@@ -258,6 +206,11 @@ impl Opener {
             Err(_) => Err((ErrorKind::Io, "the custom connect function timed out").into()),
         }
     }
+}
+
+/// Some proxies close a connection that reports the name of the library (`CLIENT SETINFO`).
+fn nameless(to: &ConnectionInfo) -> RedisConnectionInfo {
+    to.redis_settings().clone().set_skip_set_lib_name()
 }
 
 /// The user name is as confidential as the password. Older servers than Redis 7 write `this user`, and give no code if
@@ -446,25 +399,5 @@ mod tests {
         let error = error_of("rediss://127.0.0.1/");
         assert!(error.contains("TLS"), "{error}");
         assert!(HAS_TLS || error.contains("`redis-rustls`"), "{error}");
-    }
-
-    #[test]
-    fn connections_that_end_alternate_until_one_is_opened_and_only_the_first_is_opened_again_at_once() {
-        let name = LibraryName::default();
-        assert!(!name.is_omitted());
-        assert!(name.ended());
-        for _ in 0..3 {
-            assert!(name.is_omitted());
-            assert!(!name.ended());
-            assert!(!name.is_omitted());
-            assert!(!name.ended());
-        }
-        for is_omitted in [true, false] {
-            name.opened(is_omitted);
-            for _ in 0..3 {
-                assert_eq!(name.is_omitted(), is_omitted);
-                assert!(!name.ended());
-            }
-        }
     }
 }
