@@ -1,5 +1,5 @@
 use std::sync::{
-    Arc, OnceLock, Weak,
+    Arc, OnceLock,
     atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
@@ -27,7 +27,7 @@ pub(crate) struct Health {
     answers: AtomicU32,
     opened: Timestamp,
     generation: Option<Generation>,
-    pub(super) wire: Option<Arc<Wire>>,
+    wire: Option<Arc<Wire>>,
     on_loss: OnceLock<OnLoss>,
     loading: [Loading; Script::COUNT],
 }
@@ -187,8 +187,8 @@ impl SharedConnection {
         }
     }
 
-    pub(crate) fn downgrade(&self) -> Weak<Health> {
-        Arc::downgrade(&self.health)
+    pub(crate) fn wire(&self) -> Option<&Arc<Wire>> {
+        self.health.wire.as_ref()
     }
 
     pub(crate) fn mismatched(&self) -> RedisError {

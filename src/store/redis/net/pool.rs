@@ -1,20 +1,25 @@
 use std::{
-    error::Error,
+    collections::VecDeque,
     fmt,
     future::{Future, poll_fn},
+    mem,
     pin::pin,
-    sync::{Arc, MutexGuard, Weak, atomic::AtomicBool},
+    sync::{Arc, Weak, atomic::AtomicBool},
     task::Poll,
     time::Duration,
 };
 
 use ::redis::{ConnectionInfo, ErrorKind, RedisError};
-use bb8_redis::bb8::{self, ManageConnection, QueueStrategy, RunError};
-use tokio::{runtime::Handle, task::AbortHandle};
+use tokio::{
+    runtime::Handle,
+    sync::Notify,
+    task::{AbortHandle, yield_now},
+    time::timeout,
+};
 
 use super::{
     super::script::{Call, Reply},
-    connection::{Health, SharedConnection, Unanswered, connection_error},
+    connection::{SharedConnection, Unanswered, connection_error},
     failures::ConnectionFailures,
     generation::Generations,
     opener::Opener,
@@ -28,26 +33,25 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct Pool(Arc<PoolState>);
 
 pub(super) struct PoolState {
-    pub(super) manager: Manager,
-    pub(super) count: u32,
-    /// `None` before the first use, because opening connections needs a runtime.
-    pool: Mutex<Option<bb8::Pool<Manager>>>,
+    pub(super) connector: Connector,
+    failures: ConnectionFailures,
+    count: usize,
     opened: Mutex<Opened>,
+    /// Notifies of each attempt that ends.
+    attempted: Notify,
     pub(super) is_refilling: AtomicBool,
     pub(super) refill: Mutex<Option<AbortHandle>>,
     pub(super) listening: Mutex<Option<AbortHandle>>,
     ordered: Mutex<Option<SharedConnection>>,
+    pub(super) this: Weak<Self>,
 }
 
 #[derive(Default)]
 struct Opened {
-    connections: Vec<OpenedConnection>,
-    turn: usize,
-}
-
-struct OpenedConnection {
-    health: Weak<Health>,
-    pooled: Weak<SharedConnection>,
+    /// In the order in which they are used.
+    connections: VecDeque<SharedConnection>,
+    /// Has a clone per attempt in progress.
+    attempts: Arc<()>,
 }
 
 #[derive(Clone)]
@@ -74,56 +78,44 @@ pub(crate) enum Lane {
 
 impl Pool {
     pub(crate) fn new(endpoint: Endpoint, opener: Opener, count: u32) -> Self {
-        let state = Arc::new_cyclic(|state| PoolState {
-            manager: Manager {
+        let state = Arc::new_cyclic(|this| PoolState {
+            connector: Connector {
                 endpoint,
                 opener,
                 generations: Generations::default(),
-                failures: Arc::default(),
-                state: state.clone(),
             },
-            count,
-            pool: Mutex::default(),
+            failures: ConnectionFailures::default(),
+            count: count as usize,
             opened: Mutex::default(),
+            attempted: Notify::new(),
             is_refilling: AtomicBool::new(false),
             refill: Mutex::default(),
             listening: Mutex::default(),
             ordered: Mutex::default(),
+            this: this.clone(),
         });
-        if Handle::try_current().is_ok() {
-            state.pool();
-        }
+        state.refill(Duration::ZERO);
         Self(state)
     }
 
     pub(crate) async fn get(&self, lane: Lane) -> Result<SharedConnection, StoreError> {
-        match lane {
+        let connection = match lane {
             Lane::Any => match self.0.next_usable() {
-                Some(connection) => Ok(connection),
-                None => Box::pin(self.0.get()).await,
+                Some(connection) => return Ok(connection),
+                None => Box::pin(self.0.get(1)).await,
             },
             Lane::Ordered => Box::pin(self.0.get_ordered()).await,
-        }
+        };
+        connection.map_err(connection_error)
     }
 
     pub(crate) async fn opened(&self, count: usize) {
-        let (pool, failures) = (self.0.pool(), &self.0.manager.failures);
-        let mut failed = pin!(failures.next.notified());
-        // The pool does not hand out a connection twice.
-        let mut held = Vec::new();
-        while held.len() < count.min(self.0.count as usize) {
-            let mut connection = pin!(pool.get());
-            let next = poll_fn(|cx| match connection.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(result.ok()),
-                Poll::Pending => failed.as_mut().poll(cx).map(|()| None),
-            });
-            let Some(next) = next.await else { return };
-            held.push(next);
-        }
+        // A connection that cannot be opened does not fail the others.
+        let _ = self.0.get(count.min(self.0.count)).await;
     }
 
     pub(crate) fn follows_primary(&self) -> bool {
-        matches!(self.0.manager.endpoint, Endpoint::Primary(_))
+        matches!(self.0.connector.endpoint, Endpoint::Primary(_))
     }
 
     /// Repeats the call on another connection only if this one ended before any byte was written.
@@ -143,8 +135,10 @@ impl Pool {
 
     pub(crate) fn wires(&self) -> Vec<Arc<Wire>> {
         let opened = self.0.opened.lock();
-        let healths = opened.connections.iter().map(|connection| &connection.health);
-        healths.filter_map(|health| health.upgrade()?.wire.clone()).collect()
+        let connections = opened.connections.iter();
+        connections
+            .filter_map(|connection| connection.wire().cloned())
+            .collect()
     }
 }
 
@@ -159,42 +153,7 @@ impl Drop for Pool {
 }
 
 impl PoolState {
-    fn pool(&self) -> bb8::Pool<Manager> {
-        let mut pool = self.pool.lock();
-        if let Some(pool) = &*pool {
-            return pool.clone();
-        }
-        let new = pool.insert(self.new_pool()).clone();
-        drop(pool);
-        // A refill task dropped with its runtime discards the pool.
-        self.refill(FIRST_PAUSE);
-        new
-    }
-
-    fn new_pool(&self) -> bb8::Pool<Manager> {
-        bb8::Pool::builder()
-            .max_size(self.count)
-            .min_idle(self.count)
-            // Connections are used in rotation, to distribute the load evenly.
-            .queue_strategy(QueueStrategy::Fifo)
-            .connection_timeout(self.manager.opener.timeout)
-            // A circuit breaker limits these attempts, and `refill` makes further ones.
-            .retry_connection(false)
-            .test_on_check_out(true)
-            // Without lifetimes the pool needs no maintenance task.
-            .max_lifetime(None)
-            .idle_timeout(None)
-            .build_unchecked(self.manager.clone())
-    }
-
-    /// bb8 would wait forever for attempts of an ended runtime.
-    pub(super) fn forget_attempts(&self) {
-        let old = self.pool.lock().take();
-        // Dropped outside the lock, because its connections call back when they end.
-        drop(old);
-    }
-
-    async fn get_ordered(&self) -> Result<SharedConnection, StoreError> {
+    async fn get_ordered(&self) -> Result<SharedConnection, RedisError> {
         let usable = || {
             let ordered = self.ordered.lock();
             ordered.clone().filter(|connection| !connection.is_broken())
@@ -202,7 +161,7 @@ impl PoolState {
         if let Some(connection) = usable() {
             return Ok(connection);
         }
-        let new = self.get().await?;
+        let new = self.get(1).await?;
         let mut ordered = self.ordered.lock();
         // A concurrent call may have replaced the connection.
         let ordered = match &*ordered {
@@ -214,90 +173,143 @@ impl PoolState {
 
     fn next_usable(&self) -> Option<SharedConnection> {
         let mut opened = self.opened.lock();
-        let next = opened.turn.checked_rem(opened.connections.len())?;
-        opened.turn = opened.turn.wrapping_add(1);
-        let connection = opened.connections[next].pooled.upgrade()?;
-        drop(opened);
-        (!connection.is_broken()).then(|| SharedConnection::clone(&connection))
+        let next = opened.connections.front().filter(|next| !next.is_broken());
+        let next = next.cloned()?;
+        opened.connections.rotate_left(1);
+        Some(next)
     }
 
-    /// bb8 discards broken connections when they are taken out.
-    pub(super) async fn get(&self) -> Result<SharedConnection, StoreError> {
-        let (pool, failures) = (self.pool(), &self.manager.failures);
-        let mut failed = pin!(failures.next.notified());
-        let mut connection = pin!(pool.get());
-        poll_fn(|cx| {
-            if let Poll::Ready(result) = connection.as_mut().poll(cx) {
-                return Poll::Ready(match result {
-                    Ok(connection) => Ok(SharedConnection::clone(&connection)),
-                    Err(RunError::User(error)) => Err(connection_error(error)),
-                    Err(RunError::TimedOut) => Err(failures.last()),
-                });
-            }
-            // bb8 does not report failed attempts to waiting requests.
-            while failed.as_mut().poll(cx).is_ready() {
-                if pool.state().connections == 0 {
-                    return Poll::Ready(Err(failures.last()));
+    /// Waits until `count` connections are usable, or an attempt fails.
+    async fn get(&self, count: usize) -> Result<SharedConnection, RedisError> {
+        let before = self.failures.count();
+        let opening = async {
+            loop {
+                let attempted = self.attempted.notified();
+                if self.usable() >= count
+                    && let Some(connection) = self.next_usable()
+                {
+                    return Ok(connection);
                 }
-                failed.set(failures.next.notified());
+                if self.failures.count() != before {
+                    return Err(self.failures.last());
+                }
+                self.open_missing();
+                attempted.await;
+                // While a runtime shuts down, its attempts end at once.
+                yield_now().await;
             }
-            Poll::Pending
-        })
-        .await
+        };
+        timeout(self.connector.opener.timeout, opening)
+            .await
+            .unwrap_or_else(|_| {
+                if self.failures.count() == before {
+                    // The attempts may be those of a runtime that nobody runs.
+                    self.opened.lock().attempts = Arc::default();
+                }
+                Err(self.failures.last())
+            })
+    }
+
+    /// Attempts that are in progress count as connections.
+    pub(super) fn open_missing(&self) {
+        let Ok(runtime) = Handle::try_current() else {
+            return;
+        };
+        let usable = self.usable();
+        let opened = self.opened.lock();
+        for _ in usable + Arc::strong_count(&opened.attempts)..=self.count {
+            let attempt = Attempt {
+                state: self.this.clone(),
+                counted: Some(Arc::clone(&opened.attempts)),
+            };
+            runtime.spawn(attempt.make(self.connector.clone()));
+        }
     }
 
     /// The event that ended other connections may also end a new one while it is opened, so a second attempt follows,
     /// unless the server rejected the first one or did not respond.
     async fn get_another(&self) -> Result<SharedConnection, RedisError> {
-        let first = match self.get().await {
-            Ok(connection) => return Ok(connection),
-            Err(error) => cause(&error),
-        };
-        if first.is_connection_refusal() || first.is_timeout() {
-            return Err(first);
+        match self.get(1).await {
+            Err(error) if !error.is_connection_refusal() && !error.is_timeout() => self.get(1).await,
+            first => first,
         }
-        self.get().await.map_err(|error| cause(&error))
     }
 
-    fn opened(&self, connection: &Arc<SharedConnection>) {
-        self.usable().connections.push(OpenedConnection {
-            health: connection.downgrade(),
-            pooled: Arc::downgrade(connection),
-        });
+    fn opened(&self, connection: SharedConnection) {
+        // Attempts that count no longer may still succeed.
+        if self.is_full() {
+            return;
+        }
+        self.opened.lock().connections.push_back(connection.clone());
         // A broken connection would stay open until the next ordered call.
         let broken = self.ordered.lock().take_if(|ordered| ordered.is_broken());
         drop(broken);
+        self.hear_switches();
+        let this = self.this.clone();
+        connection.when_it_is_lost(Box::new(move || {
+            if let Some(state) = this.upgrade() {
+                state.refill(Duration::ZERO);
+            }
+        }));
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.usable().connections.len() >= self.count as usize
+        self.usable() >= self.count
     }
 
-    fn usable(&self) -> MutexGuard<'_, Opened> {
+    /// Also closes connections that have broken.
+    fn usable(&self) -> usize {
         let mut opened = self.opened.lock();
-        let is_usable = |health: &Weak<Health>| health.upgrade().is_some_and(|health| !health.is_broken());
-        opened.connections.retain(|connection| is_usable(&connection.health));
-        opened
+        let all = mem::take(&mut opened.connections).into_iter();
+        // Dropped outside the lock, because connections call back when they end.
+        let (usable, _broken): (_, VecDeque<_>) = all.partition(|connection| !connection.is_broken());
+        opened.connections = usable;
+        let count = opened.connections.len();
+        drop(opened);
+        count
+    }
+}
+
+/// Counts until it is dropped, also with its runtime.
+struct Attempt {
+    state: Weak<PoolState>,
+    counted: Option<Arc<()>>,
+}
+
+impl Attempt {
+    async fn make(self, connector: Connector) {
+        let opened = connector.open().await;
+        let Some(state) = self.state.upgrade() else {
+            return;
+        };
+        match opened {
+            Ok(connection) => state.opened(connection),
+            Err(error) => {
+                state.failures.record(&error);
+                state.refill(FIRST_PAUSE);
+            }
+        }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        self.counted = None;
+        if let Some(state) = self.state.upgrade() {
+            state.attempted.notify_waiters();
+        }
     }
 }
 
 #[derive(Clone)]
-pub(super) struct Manager {
+pub(super) struct Connector {
     pub(super) endpoint: Endpoint,
     pub(super) opener: Opener,
     pub(super) generations: Generations,
-    pub(super) failures: Arc<ConnectionFailures>,
-    pub(super) state: Weak<PoolState>,
 }
 
-impl Manager {
-    fn refill(&self, after: Duration) {
-        if let Some(state) = self.state.upgrade() {
-            state.refill(after);
-        }
-    }
-
-    pub(super) async fn open(&self) -> Result<SharedConnection, RedisError> {
+impl Connector {
+    async fn open(&self) -> Result<SharedConnection, RedisError> {
         let sentinels = match &self.endpoint {
             Endpoint::Address(info) => {
                 let opened = self.opener.open((**info).clone()).await?;
@@ -321,71 +333,4 @@ impl Manager {
         let generation = generation.admit(named).ok_or_else(stale)?;
         Ok(SharedConnection::new(opened, Some(generation)))
     }
-}
-
-impl ManageConnection for Manager {
-    type Connection = Arc<SharedConnection>;
-    type Error = RedisError;
-
-    async fn connect(&self) -> Result<Arc<SharedConnection>, RedisError> {
-        let attempt = Attempt(Some(&self.state));
-        let opened = self.open().await;
-        attempt.ended();
-        match opened {
-            Ok(connection) => {
-                let connection = Arc::new(connection);
-                if let Some(state) = self.state.upgrade() {
-                    state.opened(&connection);
-                    state.hear_switches();
-                }
-                let manager = self.clone();
-                connection.when_it_is_lost(Box::new(move || manager.refill(Duration::ZERO)));
-                Ok(connection)
-            }
-            Err(error) => {
-                self.failures.record(&error);
-                self.refill(FIRST_PAUSE);
-                Err(error)
-            }
-        }
-    }
-
-    async fn is_valid(&self, connection: &mut Arc<SharedConnection>) -> Result<(), RedisError> {
-        if connection.is_broken() {
-            return Err((ErrorKind::Io, "connection is broken").into());
-        }
-        Ok(())
-    }
-
-    fn has_broken(&self, connection: &mut Arc<SharedConnection>) -> bool {
-        connection.is_broken()
-    }
-}
-
-/// If its runtime ends, the pool would wait for the attempt forever, and is discarded.
-struct Attempt<'a>(Option<&'a Weak<PoolState>>);
-
-impl Attempt<'_> {
-    fn ended(mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        if let Some(state) = self.0.and_then(Weak::upgrade) {
-            state.forget_attempts();
-        }
-    }
-}
-
-fn cause(error: &StoreError) -> RedisError {
-    let mut cause = error.source();
-    while let Some(next) = cause {
-        if let Some(error) = next.downcast_ref::<RedisError>() {
-            return error.clone();
-        }
-        cause = next.source();
-    }
-    (ErrorKind::Io, "connection failed", error.to_string()).into()
 }

@@ -26,7 +26,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 impl PoolState {
     pub(super) fn hear_switches(&self) {
-        let Endpoint::Primary(sentinels) = &self.manager.endpoint else {
+        let Endpoint::Primary(sentinels) = &self.connector.endpoint else {
             return;
         };
         let mut task = self.listening.lock();
@@ -34,14 +34,14 @@ impl PoolState {
             task.as_ref().is_none_or(AbortHandle::is_finished),
             Handle::try_current(),
         ) {
-            let (state, opener) = (self.manager.state.clone(), self.manager.opener.clone());
+            let (state, opener) = (self.this.clone(), self.connector.opener.clone());
             let listening = listen_to_all(state, Arc::clone(sentinels), opener);
             *task = Some(runtime.spawn(listening).abort_handle());
         }
     }
 
     fn heard(&self, named: &Named, heard: Heard) {
-        if self.manager.generations.end_before(named, heard) {
+        if self.connector.generations.end_before(named, heard) {
             breaker::failed_over();
             self.refill(Duration::ZERO);
         }
