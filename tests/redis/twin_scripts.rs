@@ -260,25 +260,7 @@ fn partition(number: u64) -> PartitionId {
     Scope::new("twins").partition(&PartitionKey::new("user", number.to_be_bytes()))
 }
 
-/// The value of a key of narrow buckets as older instances have written it: without a birth, with whole weights.
-fn in_the_older_layout(value: &[u8]) -> Option<Vec<u8>> {
-    let (head, levels) = value.split_first_chunk::<11>()?;
-    if head[0] != 5 || levels.len() % 11 != 0 {
-        return None;
-    }
-    let mut older = vec![1];
-    older.extend_from_slice(&head[1..8]);
-    for level in levels.chunks(11) {
-        let short = u32::from_le_bytes([level[4], level[5], level[6], 0]);
-        let weight = (short / 16).checked_mul(5_u32.checked_pow(short % 16)?)?;
-        older.extend_from_slice(&level[..4]);
-        older.extend_from_slice(&weight.to_le_bytes());
-        older.extend_from_slice(&level[7..]);
-    }
-    Some(older)
-}
-
-/// Changes values as instances with other rules, older instances or foreign programs may have left them.
+/// Changes values as foreign programs may have left them.
 fn meddle(twins: &Twins, chance: &mut Chance) {
     let keys = twins.own.command(&["KEYS", "*}"]);
     let keys: Vec<_> = keys.lines().filter(|key| key.ends_with('}')).collect();
@@ -291,16 +273,12 @@ fn meddle(twins: &Twins, chance: &mut Chance) {
         return;
     };
     let mut value = reply.get(start + 2..reply.len() - 2).unwrap_or_default().to_vec();
-    match chance.below(4) {
+    match chance.below(2) {
         0 => value.truncate(chance.below(value.len() as u64 + 1) as usize),
-        1 => value
+        _ => value
             .iter_mut()
             .skip(11)
             .for_each(|byte| *byte = chance.below(256) as u8),
-        _ => match in_the_older_layout(&value) {
-            Some(older) => value = older,
-            None => return,
-        },
     }
     twins.set(key, &value);
 }

@@ -1,9 +1,9 @@
   -- Levels of policies that the plan does not contain belong to other instances. Each is updated by its algorithm and
   -- kept until it is empty. The most recently charged levels come first; if there are too many, the last ones are
   -- dropped.
-  if header + known * size < last then
+  if HEADER + known * size < last then
     local own = count
-    for position = header + 1, last, size do
+    for position = HEADER + 1, last, size do
       local id, a, b, c, kind = read(format, value, position)
       if layout <= WIDE then kind = BUCKET end
       if layout == NARROW then c = 1 end

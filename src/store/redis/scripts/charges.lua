@@ -13,15 +13,15 @@
   -- `levels` is the value after the charges, if all of them fit. `whole` contains the weight and the drain of each
   -- level; in the narrow layout, the weight is shortened and the drain is omitted. The tables have room for three
   -- buckets, because growing a table is expensive.
-  local levels = { NARROW + WITH_BIRTH, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
-  local whole, count, is_wide = { nil, nil, nil, nil, nil, nil }, 0, is_old
+  local levels = { NARROW, now, nil, nil, nil, nil, nil, nil, nil, nil, nil, nil }
+  local whole, count, is_wide = { nil, nil, nil, nil, nil, nil }, 0, false
   -- Tables for other algorithms than buckets are created on demand.
   local kinds, logs, slots
   -- is_used: true if the value contains any usage. spent: the usage of a policy after its charge, in its weight.
   local known, longest, is_used, spent = 0, 0, false, nil
   -- Of a policy with initial units: its first level, how long its caller is known, and the time that is left of it.
   local first_level, known_for, known_left
-  local is_short = not is_old and (layout == NARROW or layout == NARROW_MIXED)
+  local is_short = layout == NARROW or layout == NARROW_MIXED
   for charge_position = first_charge, last_charge, CHARGE do
     local id, short, limit, bound, charge, weight, drain = read('<I4I3ddddd', charges, charge_position)
 --- cost
@@ -34,10 +34,10 @@
     -- The last writer usually had the same policies, so the level is usually at this position.
     local found, a, b, c, kind
     if drain ~= SLIDING_LOG and drain ~= CONCURRENCY then
-      local position = header + 1 + size * count
+      local position = HEADER + 1 + size * count
       if position < last then found, a, b, c, kind = read(format, value, position) end
       if found ~= id then
-        for other = header + 1, last, size do
+        for other = HEADER + 1, last, size do
           found, a, b, c, kind = read(format, value, other)
           if found == id then break end
         end

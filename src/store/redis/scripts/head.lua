@@ -48,9 +48,6 @@
 -- Layouts above those of this release, up to 31, belong to newer releases: their values are not changed, nothing is
 -- charged, and the birth in the reply is -1.
 --
--- Older instances write layouts without a birth, whose narrow variants have weights of four bytes, and cannot read
--- other layouts. A value in an old layout keeps it until it expires.
---
 -- The arithmetic is that of src/algorithm: integers below 2^53, in the same order. The script defines no functions,
 -- because creating them in each call would take as long as the rest of the script.
 --

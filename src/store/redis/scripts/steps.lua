@@ -1,9 +1,7 @@
-local HEADER, OLD_HEADER, LARGEST = 11, 8, 2048
+local HEADER, LARGEST = 11, 2048
 -- A value with this many levels, of at most 26 bytes each, is still readable.
 local MOST_LEVELS = 78
-local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 1, 2, 3, 4
--- The difference between a layout and the older one with the same levels.
-local WITH_BIRTH = 4
+local NARROW, WIDE, NARROW_MIXED, WIDE_MIXED = 5, 6, 7, 8
 -- Layouts up to this number belong to this release or newer ones.
 local LAST_LAYOUT = 31
 -- The maximum time in microseconds for which the time of a partition is frozen.

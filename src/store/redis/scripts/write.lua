@@ -1,7 +1,5 @@
   -- A partition without usage starts a new lifetime, so that refunds of older charges do not affect later charges.
-  if not is_used then
-    if is_old then birth = 0 else birth = read('<I3', charges, #charges - 7) end
-  end
+  if not is_used then birth = read('<I3', charges, #charges - 7) end
   readings[birth_place] = birth
   if is_newer then
     -- Because -1 is not a valid birth, the store returns an error.
@@ -25,29 +23,23 @@
         for index = 1, count do
           local drain = whole[2 * index]
           if drain > NARROW_MAX or (not kinds and drain ~= 1) then is_narrow = false end
-          if levels[3 * index + 3] > NARROW_MAX or (not is_old and levels[3 * index + 2] == 0) then is_narrow = false end
-          if is_old and whole[2 * index - 1] > NARROW_MAX then is_narrow = false end
+          if levels[3 * index + 3] > NARROW_MAX or levels[3 * index + 2] == 0 then is_narrow = false end
         end
         -- In mixed layouts, the drain has its own field, so any small number is possible.
         local level, fields, own_layout = 'I4I7I7I7', {}, WIDE
         if is_narrow and kinds then level = 'I4I3I4I4' elseif is_narrow then level = 'I4I3I4' end
-        if is_narrow and is_old then level = string.gsub(level, 'I3', 'I4') end
         if is_narrow then own_layout = NARROW end
         if kinds then level, own_layout = level .. 'B', own_layout + 2 end
         for index = 1, count do
           fields[#fields + 1] = levels[3 * index + 1]
           fields[#fields + 1] = whole[2 * index - 1]
-          if is_narrow and not is_old then fields[#fields] = levels[3 * index + 2] end
+          if is_narrow then fields[#fields] = levels[3 * index + 2] end
           fields[#fields + 1] = levels[3 * index + 3]
           if kinds or not is_narrow then fields[#fields + 1] = whole[2 * index] end
           if kinds then fields[#fields + 1] = kinds[index] or BUCKET end
         end
         level = string.rep(level, count)
-        if is_old then
-          packed = pack('<BI7' .. level, own_layout, now, unpack(fields))
-        else
-          packed = pack('<BI7I3' .. level, own_layout + WITH_BIRTH, now, birth, unpack(fields))
-        end
+        packed = pack('<BI7I3' .. level, own_layout, now, birth, unpack(fields))
       end
       local life = ceil((longest + ahead) / 1000)
       if kinds then
