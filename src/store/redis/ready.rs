@@ -1,6 +1,6 @@
 use std::{error::Error, time::Duration};
 
-use ::redis::{Cmd, Value, cmd, from_redis_value};
+use ::redis::{Cmd, InfoDict, Value, cmd, from_redis_value};
 
 use super::{
     engine::Engine,
@@ -23,38 +23,6 @@ const DECISIONS: u64 = 8;
 
 /// Redis 4 rejects scripts that write after reading the time.
 const OLDEST: u32 = 5;
-
-#[derive(Debug, PartialEq, Eq)]
-struct ServerFacts {
-    version: String,
-    /// Compatible servers report a Redis version, too.
-    major_version: Option<u32>,
-    role: String,
-    is_cluster_node: bool,
-    memory_limit: u64,
-    eviction_policy: String,
-}
-
-impl ServerFacts {
-    fn parse(text: &str) -> Self {
-        let version = value(text, "redis_version");
-        Self {
-            version: version.to_owned(),
-            major_version: version.split('.').next().and_then(|major| major.parse().ok()),
-            role: value(text, "role").to_owned(),
-            is_cluster_node: value(text, "redis_mode") == "cluster",
-            memory_limit: value(text, "maxmemory").parse().unwrap_or(0),
-            eviction_policy: value(text, "maxmemory_policy").to_owned(),
-        }
-    }
-}
-
-fn value<'a>(text: &'a str, name: &str) -> &'a str {
-    let mut values = text
-        .lines()
-        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    values.next().unwrap_or_default().trim()
-}
 
 impl Engine {
     pub(super) async fn ready(&self) -> Result<StoreReport, StoreError> {
@@ -98,7 +66,7 @@ impl Engine {
     }
 
     /// Redis before version 7 accepts only one section per call, and some proxies close the connection.
-    async fn facts(&self, key: &Key) -> Result<Result<ServerFacts, StoreError>, StoreError> {
+    async fn facts(&self, key: &Key) -> Result<Result<InfoDict, StoreError>, StoreError> {
         let (mut text, is_behind_proxy) = (String::new(), self.server.topology.is_behind_proxy());
         for section in ["server", "memory", "replication"] {
             match self.query(key, cmd("INFO").arg(section)).await {
@@ -108,18 +76,21 @@ impl Engine {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Ok(ServerFacts::parse(&text)))
+        Ok(Ok(InfoDict::new(&text)))
     }
 
-    fn check_facts(&self, facts: &ServerFacts, report: StoreReport) -> Result<StoreReport, StoreError> {
+    fn check_facts(&self, facts: &InfoDict, report: StoreReport) -> Result<StoreReport, StoreError> {
         let unworkable = |problem: String| Err(StoreError::new(StoreErrorKind::Failed, problem));
-        if facts.major_version.is_some_and(|version| version < OLDEST) {
-            let version = &facts.version;
+        let fact = |name| facts.get::<String>(name).unwrap_or_default();
+        // Compatible servers report a Redis version, too.
+        let version = fact("redis_version");
+        let major_version = version.split('.').next().and_then(|major| major.parse().ok());
+        if major_version.is_some_and(|version: u32| version < OLDEST) {
             return unworkable(format!(
                 "server version {version} is not supported; {OLDEST} or newer is required"
             ));
         }
-        match &*facts.role {
+        match &*fact("role") {
             "slave" => {
                 return unworkable("the server is a replica; connect to its primary".to_owned());
             }
@@ -131,12 +102,12 @@ impl Engine {
             _ => {}
         }
         let topology = &self.server.topology;
-        if facts.is_cluster_node && !topology.has_own_breakers() && !topology.is_behind_proxy() {
+        if fact("redis_mode") == "cluster" && !topology.has_own_breakers() && !topology.is_behind_proxy() {
             return unworkable("the server is a node of a cluster; use `RedisStore::cluster`".to_owned());
         }
-        Ok(match &*facts.eviction_policy {
+        Ok(match &*fact("maxmemory_policy") {
             "" | "noeviction" | "volatile-ttl" => report,
-            _ if facts.memory_limit == 0 => report,
+            _ if facts.get("maxmemory").unwrap_or(0) == 0 => report,
             policy => report.with_warning(format!(
                 "maxmemory-policy is {policy}: counts are evicted when memory is full, so callers get a full quota \
                  again; set noeviction, or volatile-ttl on a shared server"
