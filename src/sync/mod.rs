@@ -1,5 +1,6 @@
 pub(crate) mod bounded_map;
 pub(crate) mod deadline;
+pub(crate) mod join;
 pub(crate) mod mutex;
 pub(crate) mod per_thread;
 pub(crate) mod random;

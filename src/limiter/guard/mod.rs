@@ -15,13 +15,7 @@ mod state;
 mod tests;
 mod waiters;
 
-use std::{
-    future::{Future, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -34,8 +28,7 @@ pub(crate) use self::{
 use crate::{
     decision::{Cached, Decision, Plan},
     error::{StoreError, StoreErrorKind},
-    store::StoreFuture,
-    sync::deadline,
+    sync::{deadline, join::all_of},
 };
 
 impl Guard {
@@ -130,27 +123,8 @@ impl Guard {
         let left = timeout.saturating_sub(begun.elapsed());
         let store = self.cache.store.bare.flush(left);
         let fallback = self.fallback.flush(left);
-        let [store, fallback] = both([store, fallback]).await;
-        let errors = [own, store, fallback].into_iter().filter_map(Result::err);
+        let results = std::iter::once(own).chain(all_of([store, fallback]).await);
+        let errors = results.filter_map(Result::err);
         errors.reduce(StoreError::beside).map_or(Ok(()), Err)
     }
-}
-
-async fn both(mut futures: [StoreFuture<()>; 2]) -> [Result<(), StoreError>; 2] {
-    let mut results = [None, None];
-    poll_fn(|cx| {
-        for (future, result) in futures.iter_mut().zip(&mut results) {
-            if result.is_none()
-                && let Poll::Ready(ready) = Pin::new(future).poll(cx)
-            {
-                *result = Some(ready);
-            }
-        }
-        match &mut results {
-            [Some(_), Some(_)] => Poll::Ready(()),
-            _ => Poll::Pending,
-        }
-    })
-    .await;
-    results.map(|result| result.unwrap_or(Ok(())))
 }

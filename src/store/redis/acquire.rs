@@ -1,8 +1,4 @@
-use std::{
-    future::{Future, poll_fn},
-    sync::Arc,
-    task::Poll,
-};
+use std::sync::Arc;
 
 use super::{
     engine::{Engine, Job},
@@ -16,6 +12,7 @@ use crate::{
     error::StoreError,
     lease::LeaseId,
     store::StoreFuture,
+    sync::join::all_of,
 };
 
 impl Engine {
@@ -147,23 +144,6 @@ impl Engine {
     }
 }
 
-async fn all_of<T>(calls: impl IntoIterator<Item = impl Future<Output = T>>) -> Vec<T> {
-    let mut calls: Vec<_> = calls.into_iter().map(|call| (Box::pin(call), None)).collect();
-    poll_fn(|cx| {
-        for (call, answer) in calls.iter_mut().filter(|(_, answer)| answer.is_none()) {
-            if let Poll::Ready(ready) = call.as_mut().poll(cx) {
-                *answer = Some(ready);
-            }
-        }
-        match calls.iter().all(|(_, answer)| answer.is_some()) {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    })
-    .await;
-    calls.into_iter().filter_map(|(_, answer)| answer).collect()
-}
-
 struct Granted<'a> {
     store: &'a Engine,
     answers: Vec<(PartNumbers, Measurement)>,
@@ -213,11 +193,6 @@ impl Drop for PendingSlots<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::Pin;
-
-    use tokio::sync::oneshot;
-
-    use super::all_of;
     use crate::{
         RedisStore,
         decision::Plan,
@@ -232,15 +207,5 @@ mod tests {
         let alice = Scope::new("sizes").partition(&PartitionKey::new("user", "alice"));
         let waiting = store.0.acquire(Plan::new(policies, alice, 1));
         assert!(size_of_val(&waiting) <= 1_000, "{}", size_of_val(&waiting));
-    }
-
-    #[tokio::test]
-    async fn all_calls_go_out_before_any_of_them_is_answered() {
-        let (sent, answer) = oneshot::channel();
-        let calls: [Pin<Box<dyn Future<Output = u32>>>; 2] = [
-            Box::pin(async { answer.await.map_or(0, |()| 1) }),
-            Box::pin(async { sent.send(()).map_or(0, |()| 2) }),
-        ];
-        assert_eq!(all_of(calls).await, [1, 2]);
     }
 }

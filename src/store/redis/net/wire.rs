@@ -1,5 +1,4 @@
 use std::{
-    future::{Future, poll_fn},
     io,
     pin::Pin,
     sync::{
@@ -19,7 +18,7 @@ use tokio::{
 use super::{process_time::PROCESS_TIME, stream::Stream};
 use crate::{
     clock::{Clock, Timestamp},
-    sync::mutex::Mutex,
+    sync::{join::all_of, mutex::Mutex},
 };
 
 type OnEnd = Box<dyn Fn() + Send + Sync>;
@@ -109,16 +108,7 @@ pub(crate) async fn silence(wires: Vec<Arc<Wire>>) -> Option<Duration> {
     for _ in 0..HANDS {
         yield_now().await;
     }
-    let mut reading: Vec<_> = wires.iter().map(|wire| Box::pin(wire.catch_up())).collect();
-    poll_fn(|cx| {
-        reading.retain_mut(|reading| reading.as_mut().poll(cx).is_pending());
-        if reading.is_empty() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
+    all_of(wires.iter().map(|wire| wire.catch_up())).await;
     let open = || wires.iter().filter(|wire| !wire.has_ended());
     let unanswered = open().filter(|wire| wire.unanswered.load(Ordering::Relaxed) > 0);
     let longest = unanswered.map(|wire| wire.silence()).max();
