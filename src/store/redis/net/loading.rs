@@ -13,17 +13,6 @@ pub(crate) struct Loading {
     is_known: AtomicBool,
 }
 
-pub(crate) struct LoadPermit<'a> {
-    loading: &'a Loading,
-    _held: MutexGuard<'a, ()>,
-}
-
-impl LoadPermit<'_> {
-    pub(crate) fn loaded(self) {
-        self.loading.count.fetch_add(1, Ordering::Release);
-    }
-}
-
 impl Loading {
     pub(crate) fn known(&self) {
         if !self.is_known.load(Ordering::Relaxed) {
@@ -40,20 +29,18 @@ impl Loading {
         self.count.load(Ordering::Acquire)
     }
 
-    /// `None` if another call has uploaded the script since the count was `seen`. `anyway` forces a permit, because a
+    pub(crate) fn loaded(&self) {
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
+    /// `None` if another call has uploaded the script since the count was `seen`. `anyway` uploads it again, because a
     /// proxy may distribute the calls of one connection among several servers.
-    pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<LoadPermit<'_>> {
-        let turn = self.turn.try_lock();
-        let is_first = turn.is_ok() && self.count() == seen;
-        let _held = match turn {
-            Ok(turn) => turn,
-            Err(_) => self.turn.lock().await,
-        };
-        if is_first {
+    pub(crate) async fn begin(&self, seen: u64, anyway: bool) -> Option<MutexGuard<'_, ()>> {
+        let turn = self.turn.lock().await;
+        (self.count() == seen || anyway).then(|| {
             self.known();
-        }
-        let loading = self;
-        (is_first || anyway).then_some(LoadPermit { loading, _held })
+            turn
+        })
     }
 }
 
@@ -67,7 +54,8 @@ mod tests {
         let turn = loading.begin(0, false).await.unwrap();
         let mut other = Box::pin(loading.begin(0, false));
         assert!(futures_util::poll!(&mut other).is_pending());
-        turn.loaded();
+        loading.loaded();
+        drop(turn);
         assert!(other.await.is_none());
         assert!(loading.begin(0, false).await.is_none());
         assert!(loading.begin(loading.count(), false).await.is_some());

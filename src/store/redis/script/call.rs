@@ -138,9 +138,10 @@ impl Call {
             }
             tries += 1;
             let other = connection.clone();
-            if let Some(permit) = other.loading(script).begin(seen, tries == TRIES).await {
+            let loading = other.loading(script);
+            if let Some(_turn) = loading.begin(seen, tries == TRIES).await {
                 let reply = connection.send(&self.eval("EVAL", source, arguments)).await;
-                permit.loaded();
+                loading.loaded();
                 return reply;
             }
         }
