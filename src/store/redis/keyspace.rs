@@ -16,22 +16,13 @@ pub(super) const DEFAULT_PREFIX: &str = "quota:";
 pub(super) struct Keyspace(pub(super) String);
 
 impl Keyspace {
-    pub(super) fn keys(&self, plan: &Plan) -> Keys {
-        let mut keys = Keys::new();
-        self.push_keys(plan, &mut keys);
-        keys
+    pub(super) fn keys(&self, plan: &Plan) -> impl Iterator<Item = Key> {
+        plan.parts().flat_map(|part| self.part_keys(part))
     }
 
-    pub(super) fn push_keys(&self, plan: &Plan, keys: &mut Keys) {
-        for part in plan.parts() {
-            keys.push(self.partition(part));
-            keys.extend(self.policy_keys(part, |_| true));
-        }
-    }
-
-    pub(super) fn part_keys(&self, part: PartPlan<'_>) -> Keys {
+    pub(super) fn part_keys(&self, part: PartPlan<'_>) -> impl Iterator<Item = Key> {
         let partition = std::iter::once(self.partition(part));
-        partition.chain(self.policy_keys(part, |_| true)).collect()
+        partition.chain(self.policy_keys(part, |_| true))
     }
 
     pub(super) fn slots(&self, plan: &Plan) -> Keys {

@@ -26,7 +26,7 @@ impl Call {
         let (now, parts) = (server.now(), plan.parts().len());
         let mut charges = Charges::with_capacity(plan.policies().count());
         charges.push_plan(plan, lease_micros);
-        let keys = server.keyspace.keys(plan);
+        let keys: Keys = server.keyspace.keys(plan).collect();
         charges.have_keys(&keys);
         let (script, charges, expected) = charges.finish(1 + width(plan));
         let question = charges::question(plan);
@@ -70,7 +70,7 @@ impl Call {
         let mut numbers = 1;
         for plan in plans {
             let others = keys.len();
-            server.keyspace.push_keys(plan, &mut keys);
+            keys.extend(server.keyspace.keys(plan));
             charges.have_keys(&keys[others..]);
             charges.push_plan(plan, 0);
             sizes.extend(plan.parts().map(size_of));
@@ -121,7 +121,7 @@ impl Call {
             ..Self::script(
                 server,
                 script,
-                server.keyspace.part_keys(settlement.part),
+                server.keyspace.part_keys(settlement.part).collect(),
                 arguments,
                 expected,
             )
