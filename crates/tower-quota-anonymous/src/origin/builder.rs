@@ -88,7 +88,6 @@ pub struct OriginLayerBuilder {
     address: ClientIp,
     reserves_places: bool,
     skips_cors_preflight: bool,
-    challenges_rejected: bool,
     clock: Clock,
 }
 
@@ -118,7 +117,6 @@ impl OriginLayer {
             address: key::client_ip(),
             reserves_places: true,
             skips_cors_preflight: false,
-            challenges_rejected: true,
             clock: Clock::system(),
         }
     }
@@ -160,6 +158,8 @@ impl OriginLayerBuilder {
     }
 
     /// Lets requests without a token pass, to limits by user or address. Invalid tokens are still rejected.
+    ///
+    /// A 429 of an inner [`RateLimitLayer`](tower_quota::RateLimitLayer) then also contains the challenge.
     ///
     /// Default: requests without a token are rejected with a challenge.
     pub fn optional(mut self) -> Self {
@@ -280,15 +280,6 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Leaves rejections of inner limits unchanged.
-    ///
-    /// Default: if tokens are [optional](Self::optional), a 429 of a [`RateLimitLayer`](tower_quota::RateLimitLayer)
-    /// also contains the challenge.
-    pub fn without_challenge_on_rejections(mut self) -> Self {
-        self.challenges_rejected = false;
-        self
-    }
-
     /// Sets the clock for windows. Default: [`Clock::system`].
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
@@ -334,7 +325,6 @@ impl OriginLayerBuilder {
             spending,
             is_optional: self.is_optional,
             skips_cors_preflight: self.skips_cors_preflight,
-            challenges_rejected: self.is_optional && self.challenges_rejected,
             clock: self.clock,
             log: TokenTelemetry::default(),
         })))

@@ -156,8 +156,6 @@ struct Origin {
     spending: Spending,
     is_optional: bool,
     skips_cors_preflight: bool,
-    /// Also for rejections of inner limits.
-    challenges_rejected: bool,
     policy_field: LayerFields,
     clock: Clock,
     log: TokenTelemetry,

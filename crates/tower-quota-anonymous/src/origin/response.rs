@@ -70,7 +70,7 @@ impl Origin {
     pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         let decision = response.extensions().get::<Decision>();
         let is_rejected = decision.is_some_and(|decision| decision.outcome() == Outcome::Rejected);
-        if self.challenges_rejected && is_rejected && http_status(&response) == StatusCode::TOO_MANY_REQUESTS {
+        if self.is_optional && is_rejected && http_status(&response) == StatusCode::TOO_MANY_REQUESTS {
             let headers = response.headers_mut();
             self.challenge(headers);
             headers.insert(CACHE_CONTROL, NO_STORE);

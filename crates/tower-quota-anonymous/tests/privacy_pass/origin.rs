@@ -471,25 +471,6 @@ async fn whom_the_limit_by_address_rejects_is_challenged_and_passes_with_a_token
 }
 
 #[tokio::test]
-async fn a_rejection_of_an_inner_limit_can_stay_as_it_is() {
-    let site = Site::with(Profile::P256, |builder| {
-        builder.optional().without_challenge_on_rejections()
-    });
-    let limit = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        .key(key::client_ip())
-        .policy(QuotaPolicy::per_hour("address", 1))
-        .build()
-        .unwrap();
-    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    let service = site.layer.layer(limit.layer(inner));
-    assert_eq!(service.clone().oneshot(request()).await.unwrap().status(), 200);
-    let rejected = service.oneshot(request()).await.unwrap();
-    assert_eq!(rejected.status(), 429);
-    assert!(!rejected.headers().contains_key("www-authenticate"));
-}
-
-#[tokio::test]
 async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
     let site = Site::with(Profile::P256, |builder| builder.verifier_threads(1).max_queued(3));
     let challenge = site.challenge().await;
