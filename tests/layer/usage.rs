@@ -343,6 +343,19 @@ async fn an_error_of_the_service_leaves_the_estimate_unless_a_final_amount_was_s
 }
 
 #[tokio::test]
+async fn a_handler_that_refunds_its_permit_gives_the_request_and_its_estimate_back() {
+    let scene = scene();
+    let service = service_fn(|request: Request<TextBody>| {
+        permit_of(&request).refund();
+        ready(Ok::<_, Infallible>(Response::new(Stream::of(2))))
+    });
+    let response = estimated(&scene, 1_000).layer(service).oneshot(request()).await;
+    assert_eq!(scene.left().await, [100, 10_000]);
+    drop(response);
+    assert_eq!(scene.left().await, [100, 10_000]);
+}
+
+#[tokio::test]
 async fn all_layers_around_a_handler_hear_what_was_used() {
     let (team, user) = (Scene::new([TOKENS]), scene());
     let layers = ServiceBuilder::new()

@@ -56,6 +56,25 @@ async fn fields_near_exhaustion_begin_at_the_threshold() {
     );
 }
 
+/// D4: in any order of the policies, and also where the numbers of a memory store are shown without a decision.
+#[tokio::test]
+async fn retry_after_is_the_longest_of_all_times_that_are_told_of_violated_policies() {
+    let buckets = [QuotaPolicy::per_minute("minute", 1), QuotaPolicy::per_hour("hour", 1)];
+    for [minute, hour] in [buckets.clone(), buckets.map(fixed)] {
+        for policies in [[minute.clone(), hour.clone()], [hour, minute]] {
+            let layer = Scene::new().layer(ResponseFields::draft11(), policies);
+            take(&layer, 1).await;
+            let rejected = take(&layer, 1).await;
+            let told = rejected.field("ratelimit");
+            assert!(
+                told.contains(r#""minute";r=0;t=60"#) && told.contains(r#""hour";r=0;t=3600"#),
+                "{told}"
+            );
+            assert_eq!(rejected.field("retry-after"), "3600", "{told}");
+        }
+    }
+}
+
 /// A wait helps no request that costs more than a policy ever lets pass.
 #[tokio::test]
 async fn a_request_that_never_passes_is_told_so_and_no_time_to_wait() {

@@ -5,11 +5,6 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 #![allow(unreachable_pub, reason = "nothing here is part of the crate's interface")]
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "every program that includes this module uses a part of it"
-)]
 
 mod closed;
 mod concurrency;
@@ -29,9 +24,9 @@ mod windows;
 
 pub use self::{
     contract::Contract,
-    numbers::{Actual, BOUNDS, OVERAGES, Request, is_converted_exactly, is_counted_exactly, overage, renumbered},
-    partition::{Kept, Partition, Progress, Receipt},
-    verdict::{Told, Verdict},
+    numbers::{Actual, BOUNDS, OVERAGES, Request, is_converted_exactly, is_counted_exactly, renumbered},
+    partition::{Kept, Partition, Receipt},
+    verdict::Verdict,
 };
 
 use self::numbers::is_slots;

@@ -49,15 +49,6 @@ impl Request {
             .iter()
             .any(|policy| self.cost_for(policy) > 0 && policy.quota() > 0)
     }
-
-    /// The units that a counted charge represents in a policy, even if its cost has changed since.
-    pub fn charge_of(&self, policy: &QuotaPolicy) -> i128 {
-        match policy.unit() {
-            QuotaUnit::Requests => self.cost.into(),
-            QuotaUnit::Custom(_) => self.tokens.into(),
-            _ => self.cost_for(policy),
-        }
-    }
 }
 
 impl Request {

@@ -7,7 +7,6 @@ use super::{
     lockout::Lockout,
     numbers::{Actual, Request, is_slots, window},
     token_bucket::TokenBucket,
-    verdict::left,
 };
 use tower_quota::{Algorithm, QuotaPolicy, QuotaUnit, calendar::CalendarPeriod};
 
@@ -46,15 +45,6 @@ pub struct Receipt {
     life: u64,
     /// True for each policy that was charged. A shadow does not charge what it would have rejected.
     is_taken: Vec<bool>,
-}
-
-/// The progress of the work of a charge.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Progress {
-    Ongoing,
-    Over,
-    /// It was not begun, and gives its place in a leaky bucket back.
-    Unserved,
 }
 
 fn is_leaky(policy: &QuotaPolicy) -> bool {
@@ -212,18 +202,7 @@ impl Partition {
         (set, policies): (usize, &[QuotaPolicy]),
         request: Request,
     ) -> (Verdict, Option<Receipt>) {
-        self.acquire_if((true, request.is_charged_to(policies)), clock, (set, policies), request)
-    }
-
-    /// The same for one of several partitions, of which all are charged or none. `is_charged` is true if the request has
-    /// a cost in any of them.
-    pub fn acquire_if(
-        &mut self,
-        (others_fit, is_charged): (bool, bool),
-        clock: i128,
-        (set, policies): (usize, &[QuotaPolicy]),
-        request: Request,
-    ) -> (Verdict, Option<Receipt>) {
+        let is_charged = request.is_charged_to(policies);
         let (now, set) = (self.look(clock, policies), number_of(set, policies));
         let moment = |policy: &QuotaPolicy| moment(policy, (clock, now));
         let life = self.life_at(now);
@@ -231,7 +210,7 @@ impl Partition {
         let before: Vec<State> = policies.iter().map(|policy| self.state(now, set, policy)).collect();
         let lockouts: Vec<Lockout> = policies.iter().map(|policy| self.lockout(now, policy)).collect();
         let each_fits = each_fits((clock, now), policies, before.iter().zip(&lockouts), &costs);
-        let fits = others_fit && (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
+        let fits = (policies.iter().zip(&each_fits)).all(|(policy, fits)| *fits || policy.is_shadow());
         let (mut after, mut lockouts_after) = (before.clone(), lockouts.clone());
         let fitting: Vec<bool> = each_fits.iter().map(|own_fits| fits && *own_fits).collect();
         let shown = match is_charged {
@@ -398,35 +377,6 @@ impl Partition {
             return;
         }
         self.apply(clock, receipt, deltas);
-    }
-
-    /// The charge of a decision becomes another one.
-    pub fn change(&mut self, clock: i128, receipt: &mut Receipt, to: Request, progress: Progress) {
-        let policies = receipt.policies.iter().zip(&receipt.is_taken);
-        let delta = |(policy, is_taken): (&QuotaPolicy, &bool)| match policy.unit() {
-            _ if !is_taken => 0,
-            QuotaUnit::ConcurrentRequests if progress == Progress::Ongoing => 0,
-            QuotaUnit::ConcurrentRequests => -i128::from(receipt.request.slots),
-            // A request that has left a leaky bucket has used its place.
-            _ if is_leaky(policy) && progress != Progress::Unserved => {
-                (to.charge_of(policy) - receipt.request.charge_of(policy)).max(0)
-            }
-            _ => to.charge_of(policy) - receipt.request.charge_of(policy),
-        };
-        let deltas: Vec<i128> = policies.map(delta).collect();
-        if deltas.iter().any(|delta| *delta != 0) {
-            self.apply(clock, receipt, deltas);
-        }
-        receipt.request = to;
-    }
-
-    /// The units that are left of each policy, and a time in which they may be used.
-    pub fn left(&mut self, clock: i128, (set, policies): (usize, &[QuotaPolicy])) -> Vec<(i128, Option<i128>)> {
-        let (now, set) = (self.look(clock, policies), number_of(set, policies));
-        let states = self.shown(now, set, policies);
-        let known = policies.iter().zip(&states);
-        let left = known.map(|(policy, state)| left(policy, (state, &self.lockout(now, policy)), now));
-        left.collect()
     }
 
     fn apply(&mut self, clock: i128, receipt: &Receipt, deltas: Vec<i128>) {
@@ -682,16 +632,6 @@ impl Partition {
 }
 
 impl Receipt {
-    /// Which policies were charged.
-    pub fn is_taken(&self) -> &[bool] {
-        &self.is_taken
-    }
-
-    /// The change of a charge was lost.
-    pub fn assume(&mut self, to: Request) {
-        self.request = to;
-    }
-
     /// The units to charge late, or to refund if negative.
     fn delta(&self, policy: &QuotaPolicy, actual: Actual) -> i128 {
         let charged = self.request.cost_for(policy);
