@@ -9,27 +9,6 @@ use tower_quota::{Direction, LegacyReset, fields::Hints};
 
 use super::*;
 
-/// J1, J3, J4, J5, J6, J8, J9, J10, J11, J26: the example with an hour and a day.
-#[tokio::test]
-async fn draft_06_shows_the_limit_with_the_fewest_requests_left_and_all_policies_by_their_quotas() {
-    let scene = Scene::new();
-    let layer = scene.layer(
-        ResponseFields::draft06(),
-        [
-            fixed(QuotaPolicy::per_hour("hour", 1_000)),
-            fixed(QuotaPolicy::per_day("day", 5_000)),
-        ],
-    );
-    for _ in 0..7 {
-        assert_eq!(take(&layer, 700).await.status(), 200);
-        scene.wait(7_200);
-    }
-    let answer = take(&layer, 0).await;
-    assert_eq!(answer.fields(DRAFT06), ["5000", "100", "36000"]);
-    assert_eq!(answer.field("ratelimit-policy"), "1000;w=3600, 5000;w=86400");
-    assert_eq!(answer.field("ratelimit"), "");
-}
-
 /// J11, X13: one limit of ten and one of eleven, in either order of configuration.
 #[tokio::test]
 async fn of_two_limits_with_as_many_left_draft_06_shows_the_one_that_resets_later() {

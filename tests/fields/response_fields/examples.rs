@@ -147,7 +147,7 @@ async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
     assert_eq!(rejected.field("retry-after"), "20");
 }
 
-/// J26, B.1.2 and B.3.2: fields of the application beside ours.
+/// J1, J3, J4, J5, J6, J8, J9, J10, J11, J26, B.1.2 and B.3.2: fields of the application beside ours.
 #[tokio::test]
 async fn draft_06_shows_the_limit_of_a_day_beside_fields_of_the_application() {
     let scene = Scene::new();
@@ -168,6 +168,7 @@ async fn draft_06_shows_the_limit_of_a_day_beside_fields_of_the_application() {
     let answer = take(&layer, 0).await;
     assert_eq!(answer.fields(DRAFT06), ["5000", "100", "36000"]);
     assert_eq!(answer.field("ratelimit-policy"), "1000;w=3600, 5000;w=86400");
+    assert_eq!(answer.field("ratelimit"), "");
     assert_eq!(answer.field("acme-ratelimit-hourlimit"), "1000");
     assert_eq!(answer.field("acme-ratelimit-daylimit"), "5000");
 }
