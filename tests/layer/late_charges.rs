@@ -12,24 +12,6 @@ fn alice(scene: &Scene) -> (TestStore, Caller) {
     (store, limiter.build().unwrap().caller("alice"))
 }
 
-/// Ten units of a limit of one overdraw it by one.
-#[tokio::test]
-async fn a_late_charge_ends_cached_rejections_and_costs_one_call() {
-    let scene = Scene::new([QuotaPolicy::new("slow", 1, Duration::from_secs(100))]);
-    let (store, alice) = alice(&scene);
-    let wait = async || alice.check().await.retry_after().unwrap().as_secs();
-    assert!(alice.check().await.outcome().is_admitted());
-    assert_eq!((wait().await, store.calls()), (100, 1));
-    scene.clock.advance(Duration::from_micros(1));
-    let charged = alice.charge(&LateCharge::new(10)).await.unwrap();
-    assert_eq!(charged, LateChargeOutcome::Capped { excess: 9 });
-    scene.clock.advance(Duration::from_micros(1));
-    for _ in 0..10 {
-        assert_eq!(wait().await, 199);
-    }
-    assert_eq!(store.calls(), 2);
-}
-
 #[tokio::test(start_paused = true)]
 async fn only_prefetched_units_are_spent_after_a_late_charge() {
     const BATCH: u64 = 16;

@@ -368,18 +368,23 @@ async fn what_a_store_has_lost_is_not_given_back_later() {
     }
 }
 
-/// The units were used, even if a reset has cleared the counts.
+/// The units were used, even if a reset has cleared the counts. They are not those of earlier charges.
 #[tokio::test]
-async fn a_late_charge_counts_after_a_reset_too() {
+async fn a_late_charge_counts_after_a_reset_too_and_earlier_charges_take_nothing_from_it() {
     for policy in all_algorithms() {
         if policy.algorithm() == Algorithm::LeakyBucketMeter {
             continue;
         }
         for caller in Caller::of_each_store() {
-            let decision = caller.allowed(&policy, 1).await;
-            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
-            caller.settle(Settlement::new(&decision, 4)).await;
-            assert_eq!(caller.left(&policy).await, 7, "{:?}", policy.algorithm());
+            let both = || caller.plan([policy.clone(), QuotaPolicy::per_hour("hour", 100)], 1);
+            let late = caller.store.decide(both()).await.unwrap();
+            let earlier = caller.allowed(&policy, 1).await;
+            caller.store.reset(both()).await.unwrap();
+            caller.settle(Settlement::new(&late, 4)).await;
+            let context = format!("{:?} of {:?}", policy.algorithm(), caller.store);
+            assert_eq!(caller.left(&policy).await, 7, "{context}");
+            caller.settle(Settlement::refund_all(&earlier)).await;
+            assert_eq!(caller.left(&policy).await, 7, "{context}");
         }
     }
 }

@@ -277,13 +277,6 @@ fn refunds_to_many_others_do_not_make_a_hot_key_dear() {
 }
 
 #[test]
-fn without_the_cache_every_rejection_is_a_call() {
-    let policy = QuotaPolicy::per_minute("minute", 100);
-    let attack = attack(&policy, 2, Duration::from_micros(500), 2, 0);
-    assert_eq!(attack.calls, [OFFERED as usize / 2; 4]);
-}
-
-#[test]
 fn windows_and_logs_under_attack_cost_few_calls_too() {
     for algorithm in [
         Algorithm::FixedWindow,
@@ -397,6 +390,21 @@ impl Memory {
     fn has_cached(&self, plan: &Plan) -> bool {
         self.cache.reject(plan.clone()).is_ok()
     }
+
+    /// Charges the plan, and returns `true` if the store seems to have lost what was charged before.
+    fn has_lost(&self, plan: &Plan) -> bool {
+        let charged = self.ask(plan);
+        assert_eq!(charged.outcome(), Outcome::Allowed);
+        let measurement = charged.measurement().unwrap();
+        let (part, charges) = (measurement.plan().only_part().unwrap(), measurement.charges());
+        let (charges, now) = (charges.collect::<Vec<_>>(), self.clock.now());
+        let answer = Answer::of(part, &charges, true, now, now);
+        let learn = |record: &mut Record| record.learn(answer, true, true, now);
+        self.cache
+            .shards
+            .lock(part.partition())
+            .learn(part.partition(), now, learn)
+    }
 }
 
 fn user(name: &str) -> PartitionId {
@@ -450,14 +458,19 @@ fn a_late_charge_does_not_hide_that_the_store_has_lost_the_state() {
     drop(memory.cache.settle(Settlement::new(&charged, 2)));
     assert!(!memory.has_cached(&plan));
     memory.store.reset(plan.clone()).now_or_never().unwrap().unwrap();
-    let again = memory.ask(&plan);
-    assert_eq!(again.outcome(), Outcome::Allowed);
-    let measurement = again.measurement().unwrap();
-    let part = measurement.plan().only_part().unwrap();
-    let (charges, now) = (measurement.charges().collect::<Vec<_>>(), memory.clock.now());
-    let answer = Answer::of(part, &charges, true, now, now);
-    let learn = |record: &mut Record| record.learn(answer, true, true, now);
-    assert!(memory.cache.shards.lock(alice()).learn(alice(), now, learn));
+    assert!(memory.has_lost(&plan));
+}
+
+/// The next charge begins anew, as it does after a loss.
+#[test]
+fn a_refund_of_all_that_was_used_is_no_lost_state() {
+    let memory = Memory::new();
+    let plan = Plan::new(checked([QuotaPolicy::per_day("day", 1)]), alice(), 1);
+    let charged = memory.ask(&plan);
+    memory.learn(&charged, memory.clock.now());
+    memory.clock.advance(Duration::from_micros(1));
+    drop(memory.cache.settle(Settlement::refund_all(&charged)));
+    assert!(!memory.has_lost(&plan));
 }
 
 /// The charge under other rules empties the state earlier.
@@ -477,14 +490,7 @@ fn a_change_of_the_rules_during_a_settlement_is_no_lost_state() {
     drop(memory.cache.settle(Settlement::new(&charged, 2)));
     memory.learn(&under_other, asked_at);
     memory.clock.advance(Duration::from_secs(3));
-    let again = memory.ask(&own);
-    assert_eq!(again.outcome(), Outcome::Allowed);
-    let measurement = again.measurement().unwrap();
-    let part = measurement.plan().only_part().unwrap();
-    let (charges, now) = (measurement.charges().collect::<Vec<_>>(), memory.clock.now());
-    let answer = Answer::of(part, &charges, true, now, now);
-    let learn = |record: &mut Record| record.learn(answer, true, true, now);
-    assert!(!memory.cache.shards.lock(alice()).learn(alice(), now, learn));
+    assert!(!memory.has_lost(&own));
 }
 
 /// The test holds the lock, so waiting for it would deadlock.
