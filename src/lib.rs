@@ -146,7 +146,7 @@ pub mod fields {
     #[doc(inline)]
     pub use ratelimit_fields::*;
 
-    pub use crate::response::fields::{EmitWhen, RateCap};
+    pub use crate::response::fields::EmitWhen;
 }
 pub mod guide;
 pub mod key;
@@ -181,9 +181,7 @@ pub use self::store::redis::{RedisStore, RedisStoreBuilder};
 pub use self::{
     access::{AbnormalUsage, Access, AccessList, AccessRules, Capacity, Exemption},
     breaker::CircuitState,
-    decision::{
-        Allowance, Availability, Charge, ChargeTime, Decision, MeasuredCharge, Measurement, Outcome, Plan, Settlement,
-    },
+    decision::{Allowance, Availability, Charge, ChargeTime, Decision, Measurement, Outcome, Plan, Settlement},
     error::{ConfigError, ConfigErrorKind, StoreError, StoreErrorKind},
     layer::{ActualCost, Explanation, RateLimit, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, ResponseFuture},
     limiter::{
@@ -191,7 +189,7 @@ pub use self::{
         Refund, RefundOutcome, WeakPermit, WithPermit,
     },
     partition::{PartitionId, PartitionKey, Scope, ToPartitionKey},
-    policy::{Algorithm, CallerQuotas, Direction, Policy, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
+    policy::{Algorithm, CallerQuotas, Direction, PolicySet, QuotaPolicy, QuotaUnit, UnitName},
     response::{
         fields::{LegacyReset, ResponseFields},
         rejection::Rejection,

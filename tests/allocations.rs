@@ -15,7 +15,7 @@ use tower::{Service, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Algorithm, LegacyReset, MemoryStore, Outcome, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    ResponseFields, Scope, Store, ToPartitionKey, fields::RateCap, key,
+    ResponseFields, Scope, Store, ToPartitionKey, key,
 };
 
 #[global_allocator]
@@ -196,7 +196,7 @@ fn fields_take_two_allocations_and_the_policies_and_the_numbers_for_operators_no
         (
             "draft-11 with all that changes numbers",
             ResponseFields::draft11()
-                .with_rate_cap(RateCap::Nominal)
+                .within_rate()
                 .with_jitter(Duration::from_secs(9))
                 .map_remaining(|allowance| allowance.remaining() / 2),
         ),

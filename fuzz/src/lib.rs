@@ -227,7 +227,7 @@ pub fn host(input: &[u8]) {
     let extract = |uri: Uri, hosts: HeaderMap| {
         let (mut request, ()) = Request::new(()).into_parts();
         (request.uri, request.headers) = (uri, hosts);
-        key::host().extract(&request)
+        key::Host.extract(&request)
     };
     let (path, hosts) = (Uri::from_static("/"), fields(&HOST, input));
     let host = extract(path.clone(), hosts.clone());

@@ -54,7 +54,7 @@ pub(super) enum Known<'a> {
 impl<'a> Allowance<'a> {
     /// Returns the policy.
     pub fn policy(&self) -> &'a QuotaPolicy {
-        self.charge.policy().policy()
+        self.charge.policy()
     }
 
     /// Returns the charged partition.
@@ -190,7 +190,7 @@ impl<'a> Allowance<'a> {
     }
 
     fn limit(&self) -> &'a Limit {
-        self.charge.policy().limit()
+        self.charge.checked().limit()
     }
 }
 

@@ -9,7 +9,7 @@ use crate::{algorithm::Reading, policy::QuotaUnit};
 impl Settlement {
     pub(crate) fn late_charge(plan: Plan) -> (Self, Excess) {
         let deltas = plan.charges().map(|charge| {
-            let policy = charge.policy();
+            let policy = charge.checked();
             let is_charged = matches!(policy.policy().unit(), QuotaUnit::Requests | QuotaUnit::Custom(_))
                 && !policy.policy().is_closed();
             Delta {
@@ -37,7 +37,7 @@ impl PartSettlement<'_> {
             if change.delta <= 0 || charge.is_shadow() {
                 return None;
             }
-            let counter = charge.policy().counter();
+            let counter = charge.checked().counter();
             let applied = counter.late_part(&reading, change.delta.unsigned_abs(), now);
             Some(charge.cost() - (applied / counter.weigh(1).max(1)).min(charge.cost()))
         });

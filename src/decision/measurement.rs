@@ -29,11 +29,8 @@ use crate::{
 /// let measurement = store.acquire(Plan::new(policies, alice, 2)).await?;
 /// assert!(measurement.is_allowed());
 /// // The shadow policy rejects nothing, and is not charged beyond its quota.
-/// let charged: Vec<_> = measurement
-///     .charges()
-///     .map(|measured| (measured.charge().policy().policy().name(), measured.is_charged()))
-///     .collect();
-/// assert_eq!(charged, [("mails", true), ("trial", false)]);
+/// let charged: Vec<_> = measurement.charges().map(|charge| charge.policy().name()).collect();
+/// assert_eq!(charged, ["mails"]);
 /// assert_eq!(measurement.decide().outcome(), Outcome::Allowed);
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// # }).unwrap();
@@ -118,8 +115,8 @@ impl Measurement {
     /// As if `units_before` units had been charged first. Since then, other requests have used `used_since` units, at
     /// an unknown time.
     pub(super) fn of_another(&self, plan: Plan, units_before: u64, used_since: u64) -> Self {
-        let readings = self.charges().map(|measured| {
-            let limit = measured.charge.policy().limit();
+        let readings = self.measured_charges().map(|measured| {
+            let limit = measured.charge.checked().limit();
             let (now, weight) = (measured.moment.now.as_micros(), limit.counter.weigh(units_before));
             limit.charged(*measured.reading, now, weight)
         });
@@ -153,9 +150,14 @@ impl Measurement {
         &self.0
     }
 
-    /// Returns the measured charges, in plan order.
+    /// Returns the charges that the store has made, in plan order.
+    pub fn charges(&self) -> impl Iterator<Item = Charge<'_>> {
+        let made = self.measured_charges().filter(MeasuredCharge::is_charged);
+        made.map(|measured| measured.charge())
+    }
+
     #[inline]
-    pub fn charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
+    pub(crate) fn measured_charges(&self) -> impl Iterator<Item = MeasuredCharge<'_>> {
         let (mut charges, mut number) = (self.plan().question().charges(), 0);
         iter::from_fn(move || {
             let charge = charges.next()?;
@@ -181,7 +183,7 @@ impl Measurement {
         if !self.is_allowed() || !self.plan().is_charged() {
             return 0;
         }
-        let mut charges = self.charges();
+        let mut charges = self.measured_charges();
         let parts = self.plan().parts().filter(|part| {
             let own = charges.by_ref().take(part.charges().len());
             let used = own
@@ -239,9 +241,8 @@ impl fmt::Debug for Measurement {
     }
 }
 
-/// A charge of a [`Measurement`].
 #[derive(Clone, Copy, Debug)]
-pub struct MeasuredCharge<'a> {
+pub(crate) struct MeasuredCharge<'a> {
     charge: Charge<'a>,
     pub(crate) reading: &'a PolicyReading,
     pub(crate) moment: Moment,
@@ -250,26 +251,23 @@ pub struct MeasuredCharge<'a> {
 }
 
 impl<'a> MeasuredCharge<'a> {
-    /// Returns the requested charge.
     #[inline]
-    pub fn charge(&self) -> Charge<'a> {
+    pub(crate) fn charge(&self) -> Charge<'a> {
         self.charge
     }
 
-    /// Returns whether the policy has enough remaining units.
     #[inline]
-    pub fn is_within_limit(&self) -> bool {
+    pub(crate) fn is_within_limit(&self) -> bool {
         self.fits
     }
 
-    /// Returns whether the store made the charge.
     #[inline]
-    pub fn is_charged(&self) -> bool {
+    pub(crate) fn is_charged(&self) -> bool {
         self.fits && self.is_made
     }
 
     fn is_used(&self) -> bool {
-        let (limit, now) = (self.charge.policy().limit(), self.moment.now.as_micros());
+        let (limit, now) = (self.charge.checked().limit(), self.moment.now.as_micros());
         let first = limit
             .newcomer
             .map(|newcomer| Reading::Bucket(BucketReading::of(newcomer.level)));
@@ -277,6 +275,6 @@ impl<'a> MeasuredCharge<'a> {
     }
 
     pub(crate) fn is_slot(&self) -> bool {
-        self.charge.policy().counter().form() == Form::Slots
+        self.charge.checked().counter().form() == Form::Slots
     }
 }

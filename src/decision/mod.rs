@@ -22,7 +22,7 @@ pub(crate) use self::remote::PartNumbers;
 pub use self::{
     allowance::Allowance,
     availability::Availability,
-    measurement::{MeasuredCharge, Measurement},
+    measurement::Measurement,
     outcome::{Decision, Outcome},
     plan::{Charge, Plan},
     refund::ChargeTime,
@@ -32,6 +32,7 @@ pub(crate) use self::{
     answer::{ChargeRejections, Read, Reads},
     charged::{BucketRejection, Charged, PlanRef},
     costs::{Costs, UnitCosts},
+    measurement::MeasuredCharge,
     outcome::{Cached, retry_seconds, whole_seconds},
     plan::{Mode, PartPlan},
     settlement::PartSettlement,

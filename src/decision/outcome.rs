@@ -35,7 +35,7 @@ impl Cached {
             remaining: 0,
             reset: None,
         };
-        let rejections = rejections.map(|charge| charge.policy().is_closed().then_some(nothing));
+        let rejections = rejections.map(|charge| charge.checked().is_closed().then_some(nothing));
         let rejections = rejections.collect();
         Self::new(plan, rejections, now)
     }
@@ -332,7 +332,7 @@ impl Decision {
 
     pub(crate) fn partition_of(&self, policy: &str) -> Option<PartitionId> {
         let mut charges = self.plan()?.charges();
-        let charge = charges.find(|charge| charge.policy().policy().name() == policy)?;
+        let charge = charges.find(|charge| charge.policy().name() == policy)?;
         Some(charge.partition())
     }
 
@@ -407,14 +407,12 @@ impl Decision {
     /// # }).unwrap();
     /// ```
     pub fn delay(&self) -> Duration {
-        let charges = self.admitted().into_iter().flat_map(Measurement::charges);
+        let charges = self.admitted().into_iter().flat_map(Measurement::measured_charges);
         let enforced = charges.filter(|measured| !measured.charge().is_shadow());
         let delays = enforced.map(|measured| {
             let charge = measured.charge();
-            charge
-                .policy()
-                .counter()
-                .delay(measured.reading.counted, charge.weight())
+            let counter = charge.checked().counter();
+            counter.delay(measured.reading.counted, charge.weight())
         });
         Duration::from_micros(delays.max().unwrap_or(0))
     }
@@ -481,9 +479,9 @@ impl Decision {
             Source::Charged(lazy) => lazy.get(),
         };
         let measured = measurement.measured(charge, number, part)?;
-        let counter = charge.policy().counter();
+        let counter = charge.checked().counter();
         let part = &measurement.plan().question().parts[part];
-        let mut cost = part.cost(charge.policy(), measurement.charged());
+        let mut cost = part.cost(charge.checked(), measurement.charged());
         if cost < charge.cost() && !counter.is_refundable(false) {
             cost = charge.cost();
         }

@@ -68,7 +68,7 @@ impl Plan {
         for (charge, reading) in enforced {
             fits &= charge.is_admitted(reading, moment);
             if charge.is_divisible() {
-                let limit = charge.policy().limit();
+                let limit = charge.checked().limit();
                 granted = granted.min(limit.remaining(reading, moment.now.as_micros()));
             }
         }
@@ -79,6 +79,6 @@ impl Plan {
 
 impl Charge<'_> {
     pub(crate) fn is_divisible(&self) -> bool {
-        self.policy().policy().unit() == QuotaUnit::Requests
+        self.policy().unit() == QuotaUnit::Requests
     }
 }

@@ -6,7 +6,7 @@ use super::{answer::Answer, costs::Costs};
 use crate::{
     algorithm::{Form, Moment, PolicyReading},
     partition::PartitionId,
-    policy::{BatchTerms, Policy, PolicySet, PolicyTraits, UnitId},
+    policy::{BatchTerms, Policy, PolicySet, PolicyTraits, QuotaPolicy, UnitId},
 };
 
 /// The input of a store, which charges all policies of a plan or none: the policies, their partitions, and the costs.
@@ -340,7 +340,7 @@ impl Plan {
     #[inline]
     pub(crate) fn takes_slots(&self) -> bool {
         let question = self.question();
-        let is_taken = |charge: Charge<'_>| charge.cost() > 0 && charge.policy().counter().form() == Form::Slots;
+        let is_taken = |charge: Charge<'_>| charge.cost() > 0 && charge.checked().counter().form() == Form::Slots;
         question.traits.has_slots && question.costs.slots > 0 && self.is_charged() && self.charges().any(is_taken)
     }
 
@@ -563,7 +563,7 @@ impl<'a> PartPlan<'a> {
 ///
 /// let charges: Vec<_> = plan
 ///     .charges()
-///     .map(|charge| (charge.policy().policy().name(), charge.partition(), charge.cost()))
+///     .map(|charge| (charge.policy().name(), charge.partition(), charge.cost()))
 ///     .collect();
 /// assert_eq!(charges, [("user", alice, 3), ("all", all, 3)]);
 /// assert_eq!(plan.partition(), alice);
@@ -579,7 +579,12 @@ pub struct Charge<'a> {
 impl<'a> Charge<'a> {
     /// Returns the policy to charge.
     #[inline]
-    pub fn policy(&self) -> &'a Policy {
+    pub fn policy(&self) -> &'a QuotaPolicy {
+        self.policy.policy()
+    }
+
+    #[inline]
+    pub(crate) fn checked(&self) -> &'a Policy {
         self.policy
     }
 
@@ -608,6 +613,6 @@ impl<'a> Charge<'a> {
 
     #[inline]
     pub(crate) fn is_shadow(&self) -> bool {
-        self.policy.policy().is_shadow()
+        self.policy().is_shadow()
     }
 }

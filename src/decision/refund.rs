@@ -83,7 +83,7 @@ impl Settlement {
 
     fn refund_of(plan: Plan, costs: &Costs, charged: ChargeTime) -> Self {
         let weight = |charge: Charge<'_>| {
-            let counter = charge.policy().counter();
+            let counter = charge.checked().counter();
             // Slots are only released by their holders.
             match counter.form() != Form::Slots && counter.is_refundable(false) {
                 // Weights are at most 2⁵³.
@@ -93,7 +93,7 @@ impl Settlement {
         };
         let deltas = plan.charges_for(costs).map(|charge| Delta {
             weight: weight(charge),
-            mark: charge.policy().counter().any_mark(),
+            mark: charge.checked().counter().any_mark(),
         });
         let deltas = deltas.collect();
         Self::undecided(plan, charged, deltas, None)

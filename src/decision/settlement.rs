@@ -294,26 +294,28 @@ impl Change {
     fn of(measurement: &Measurement, from: Costs, to: Costs, free: Free) -> Option<Self> {
         let plan = measurement.plan();
         let charges = plan.charges_for(&from).zip(plan.charges_for(&to));
-        let deltas = charges.zip(measurement.charges()).map(|((from, to), measured)| {
-            let counter = from.policy().counter();
-            // Costs are subtracted before the conversion to weights, which are capped at 2⁵³.
-            let difference = counter.weigh(to.cost().abs_diff(from.cost())) as i64;
-            let weight = if to.cost() < from.cost() {
-                -difference
-            } else {
-                difference
-            };
-            Delta {
-                weight: match free {
-                    _ if !measured.is_charged() => 0,
-                    Free::Nothing if measured.is_slot() => 0,
-                    Free::All | Free::Slots if measured.is_slot() => -(from.cost() as i64),
-                    _ if counter.is_refundable(free == Free::All) => weight,
-                    _ => weight.max(0),
-                },
-                mark: counter.mark(measured.reading.counted, from.weight()),
-            }
-        });
+        let deltas = charges
+            .zip(measurement.measured_charges())
+            .map(|((from, to), measured)| {
+                let counter = from.checked().counter();
+                // Costs are subtracted before the conversion to weights, which are capped at 2⁵³.
+                let difference = counter.weigh(to.cost().abs_diff(from.cost())) as i64;
+                let weight = if to.cost() < from.cost() {
+                    -difference
+                } else {
+                    difference
+                };
+                Delta {
+                    weight: match free {
+                        _ if !measured.is_charged() => 0,
+                        Free::Nothing if measured.is_slot() => 0,
+                        Free::All | Free::Slots if measured.is_slot() => -(from.cost() as i64),
+                        _ if counter.is_refundable(free == Free::All) => weight,
+                        _ => weight.max(0),
+                    },
+                    mark: counter.mark(measured.reading.counted, from.weight()),
+                }
+            });
         let deltas: SmallVec<[Delta; 4]> = deltas.collect();
         deltas.iter().any(|delta| delta.weight != 0).then(|| Self {
             plan: plan.clone(),

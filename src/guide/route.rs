@@ -47,7 +47,7 @@
 //!
 //! - **One layer for all routes**: [`Tiers::from_fn`](crate::Tiers::from_fn) maps a request to a tier with its own
 //!   policies, which count separately if their names differ. Exemptions and the failure mode are then configured once.
-//! - **The same quota for each route**: count by caller and route, with `key::client_ip().and(key::matched_path())`
+//! - **The same quota for each route**: count by caller and route, with `key::client_ip().and(key::MatchedPath)`
 //!   (import [`KeyExtractor`](crate::key::KeyExtractor)), in a layer that [knows the
-//!   route](crate::key::matched_path()).
+//!   route](crate::key::MatchedPath).
 //! - **Unknown paths**: `Router::route_layer` does not count requests that match no route.

@@ -30,7 +30,7 @@ use crate::{
 /// [`build`](crate::RateLimitLayerBuilder::build) rejects invalid names, and fields in which proxies report addresses
 /// (`x-forwarded-for`, `x-real-ip`, …): use [`client_ip`](super::client_ip()) with
 /// [`trusted_proxies`](super::ClientIp::trusted_proxies), or [`even_if_forwarded`](Header::even_if_forwarded). For the
-/// host, use [`host`](super::host()), because HTTP/2 does not send it in a header.
+/// host, use [`Host`](super::Host), because HTTP/2 does not send it in a header.
 pub fn header(name: impl AsRef<str>) -> Header {
     let name = HeaderName::from_bytes(name.as_ref().as_bytes()).map_err(|_| name.as_ref().to_owned());
     let kind = match &name {

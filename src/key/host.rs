@@ -6,16 +6,16 @@ use crate::{
     partition::PartitionKey,
 };
 
-/// Extracts the requested host, for services where each tenant has its own domain.
+/// The requested host as a key, for services where each tenant has its own domain.
 ///
 /// The host comes from the authority of the URI (HTTP/2 and HTTP/3), or else from the `Host` field. Letter case, port
 /// and trailing dot are ignored.
 ///
 /// ```
 /// use http::{Request, Version};
-/// use tower_quota::key::{self, Host, KeyExtractor};
+/// use tower_quota::key::{Host, KeyExtractor};
 ///
-/// let by_host = key::host();
+/// let by_host = Host;
 /// let (over_http2, _) = Request::get("https://API.example.com/").version(Version::HTTP_2).body(String::new())?.into_parts();
 /// let (over_http1, _) = Request::get("/").header("host", "api.example.com:443").body(String::new())?.into_parts();
 /// assert_eq!(by_host.extract(&over_http2), Host::key_of("api.example.com"));
@@ -35,13 +35,8 @@ use crate::{
 /// Any client can send any host. Unless a proxy or router checks hosts first, each invented host has a full quota, and
 /// clients can exhaust the quotas of other hosts. Use [`from_fn`](crate::key::from_fn) with a list of known hosts, or
 /// add a limit per client address.
-pub const fn host() -> Host {
-    Host(())
-}
-
-/// The extractor created by [`host`].
 #[derive(Clone, Copy, Debug)]
-pub struct Host(());
+pub struct Host;
 
 impl Host {
     const MAX_LENGTH: usize = 255;
@@ -106,7 +101,7 @@ mod tests {
         for field in fields {
             request = request.header(HOST, *field);
         }
-        host().extract(&request.body(String::new()).unwrap().into_parts().0)
+        Host.extract(&request.body(String::new()).unwrap().into_parts().0)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::{
     partition::PartitionKey,
 };
 
-/// Extracts the axum route of the request, such as `/users/{id}`, including prefixes of outer routers.
+/// The axum route of the request as a key, such as `/users/{id}`, including prefixes of outer routers.
 ///
 /// Requires the feature `axum`. Combine it with the caller's key for a quota per caller and route: there are only as
 /// many keys as routes, while clients can invent any number of paths. The methods of a route share its key.
@@ -20,7 +20,7 @@ use crate::{
 ///
 /// let limits = RateLimitLayer::builder(MemoryStore::new())
 ///     .scope("routes")
-///     .key(key::header("x-user-id").and(key::matched_path()))
+///     .key(key::header("x-user-id").and(key::MatchedPath))
 ///     .policy(QuotaPolicy::per_day("day", 9))
 ///     .build()?;
 /// let app: Router = Router::new()
@@ -30,7 +30,7 @@ use crate::{
 /// #
 /// # use tower::ServiceExt;
 /// # let (request, _) = http::Request::get("/users/7").body(String::new())?.into_parts();
-/// # assert!(key::matched_path().extract(&request).is_none(), "no router has processed the request");
+/// # assert!(key::MatchedPath.extract(&request).is_none(), "no router has processed the request");
 /// # tokio::runtime::Runtime::new().unwrap().block_on(async {
 /// #     let get = |path| http::Request::get(path).header("x-user-id", "alice").body(String::new()).unwrap();
 /// #     for (path, remaining) in [("/users/1", "r=8"), ("/users/2", "r=7"), ("/items", "r=8")] {
@@ -40,13 +40,8 @@ use crate::{
 /// # });
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
-pub const fn matched_path() -> MatchedPath {
-    MatchedPath(())
-}
-
-/// The extractor created by [`matched_path`].
 #[derive(Clone, Copy, Debug)]
-pub struct MatchedPath(());
+pub struct MatchedPath;
 
 impl MatchedPath {
     /// Returns the key of a route as registered with the router, for [`Limiter::caller`](crate::Limiter::caller).
@@ -55,7 +50,7 @@ impl MatchedPath {
     /// use tower_quota::key::{self, KeyExtractor, MatchedPath};
     ///
     /// let by_user = key::header("x-user-id");
-    /// let by_user_and_route = by_user.clone().and(key::matched_path());
+    /// let by_user_and_route = by_user.clone().and(key::MatchedPath);
     /// // The key of `alice` on this route:
     /// let alice = by_user.key_of("alice").and(MatchedPath::key_of("/users/{id}"));
     /// #

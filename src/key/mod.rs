@@ -37,10 +37,10 @@ mod matched_path;
 
 pub(crate) use self::client_ip::{canonical, network};
 #[cfg(feature = "axum")]
-pub use self::matched_path::{MatchedPath, matched_path};
+pub use self::matched_path::MatchedPath;
 pub use self::{
     client_ip::{ClientIp, ForwardingField, PeerAddress, client_ip},
     extractor::{KeyExtractor, extension, from_fn},
     header::{Header, header},
-    host::{Host, host},
+    host::Host,
 };

@@ -198,7 +198,7 @@ impl PartitionState {
         let now = found.moment.now;
         let times = times(self.at, now);
         for ((charge, read), state) in plan.charges().zip(reads).zip(&mut self.states) {
-            let counter = charge.policy().counter();
+            let counter = charge.checked().counter();
             if read.fits {
                 counter.charge(state, now.as_micros(), &read.reading.counted, charge.cost(), lease);
             } else {
@@ -207,9 +207,9 @@ impl PartitionState {
         }
         if plan.policies().traits().has_lockouts {
             let charged = plan.charges().zip(reads);
-            let charged = charged.filter(|(charge, _)| charge.policy().lockout().is_some());
+            let charged = charged.filter(|(charge, _)| charge.checked().lockout().is_some());
             for ((charge, read), lockout) in charged.zip(&mut self.states[plan.charges().len()..]) {
-                let limit = charge.policy().limit();
+                let limit = charge.checked().limit();
                 let after = limit.charged(read.reading, now.as_micros(), charge.weight());
                 *lockout = Lockout::state(after.locked);
             }
@@ -264,7 +264,7 @@ impl PartitionState {
         let (mut all_fit, mut is_used) = (true, false);
         let mut lockouts = self.states.iter().skip(plan.charges().len());
         for (charge, state) in plan.charges().zip(&self.states) {
-            let limit = charge.policy().limit();
+            let limit = charge.checked().limit();
             let measured = limit.measure(state, times, charge.cost(), plan.is_charged(), first_entry(call));
             let state_of_lockout = limit
                 .lockout

@@ -51,9 +51,7 @@ impl Caller {
         let Some(id) = &message.id else {
             return Ok(false);
         };
-        let windows = plan
-            .charges()
-            .filter_map(|charge| charge.policy().policy().usual_window());
+        let windows = plan.charges().filter_map(|charge| charge.policy().usual_window());
         let window = windows.max().unwrap_or(Duration::from_secs(1));
         let once = PolicySet::new([QuotaPolicy::new("once", 1, window)]);
         let once = once.expect("a window of a policy is valid for another policy");

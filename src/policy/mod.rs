@@ -13,17 +13,13 @@ mod unit;
 use std::fmt;
 
 pub use self::{
-    algorithm::Algorithm,
-    calendar::CalendarWindow,
-    caller_quotas::CallerQuotas,
-    quota_policy::QuotaPolicy,
-    set::{Policy, PolicySet},
-    unit::UnitName,
+    algorithm::Algorithm, calendar::CalendarWindow, caller_quotas::CallerQuotas, quota_policy::QuotaPolicy,
+    set::PolicySet, unit::UnitName,
 };
 pub(crate) use self::{
     caller_quotas::Numbers,
     quota_policy::CallerQuotaBounds,
-    set::{BatchTerms, MAX_BUCKETS, MAX_UNITS, PolicyTraits},
+    set::{BatchTerms, MAX_BUCKETS, MAX_UNITS, Policy, PolicyTraits},
     unit::UnitId,
 };
 pub use crate::algorithm::{CalendarPeriod, Weekday};
@@ -53,7 +49,7 @@ pub(crate) const MAX_WINDOW: u64 = 1_000_000_000;
 /// // A request of cost 5, with 200 bytes of content, a response of 300 bytes, and 700 tokens:
 /// let plan = Plan::new(policies, alice, 5).with_content_bytes(200, 300).with_units("tokens", 700);
 ///
-/// let costs: Vec<_> = plan.charges().map(|charge| (charge.policy().policy().unit(), charge.cost())).collect();
+/// let costs: Vec<_> = plan.charges().map(|charge| (charge.policy().unit(), charge.cost())).collect();
 /// assert_eq!(costs[0], (QuotaUnit::Requests, 5));
 /// assert_eq!(costs[1], (QuotaUnit::ContentBytes(Direction::Both), 500));
 /// assert_eq!(costs[2], (QuotaUnit::ConcurrentRequests, 1));

@@ -40,8 +40,8 @@ use crate::fields::ExtensionValue;
 ///     // Charged to the store in batches:
 ///     QuotaPolicy::per_second("everybody", 100_000).with_prefetch(500),
 /// ])?;
-/// assert_eq!(policies.iter().count(), 11);
-/// # let policy = |name| policies.iter().map(|policy| policy.policy()).find(|policy| policy.name() == name).unwrap();
+/// assert_eq!(policies.policies().count(), 11);
+/// # let policy = |name| policies.policies().find(|policy| policy.name() == name).unwrap();
 /// # assert_eq!(DAILY.window(), Some(Duration::from_secs(86_400)));
 /// # assert_eq!(policy("daily of tenant 7").quota(), 5_000);
 /// # assert_eq!((policy("bursty").quota(), policy("bursty").burst_capacity()), (1, 5));

@@ -10,17 +10,8 @@ use crate::{
 };
 
 /// A validated [`QuotaPolicy`], with the numbers that stores compute with.
-///
-/// ```
-/// use tower_quota::{PolicySet, QuotaPolicy};
-///
-/// let checked = PolicySet::new([QuotaPolicy::per_hour("hour", 100), QuotaPolicy::per_day("day", 500)])?;
-/// let names: Vec<_> = checked.iter().map(|policy| policy.policy().name()).collect();
-/// assert_eq!(names, ["hour", "day"]);
-/// # Ok::<_, tower_quota::ConfigError>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub(crate) struct Policy {
     policy: QuotaPolicy,
     id: u32,
     lockout_id: u32,
@@ -41,8 +32,8 @@ impl Policy {
         })
     }
 
-    /// Returns the policy as configured.
-    pub fn policy(&self) -> &QuotaPolicy {
+    /// As configured.
+    pub(crate) fn policy(&self) -> &QuotaPolicy {
         &self.policy
     }
 
@@ -353,8 +344,12 @@ impl PolicySet {
     }
 
     /// Returns the policies in the order of insertion.
+    pub fn policies(&self) -> impl Iterator<Item = &QuotaPolicy> {
+        self.iter().map(Policy::policy)
+    }
+
     #[inline]
-    pub fn iter(&self) -> std::slice::Iter<'_, Policy> {
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Policy> {
         self.0.policies.iter()
     }
 
@@ -371,15 +366,6 @@ impl PolicySet {
 impl fmt::Debug for PolicySet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-impl<'a> IntoIterator for &'a PolicySet {
-    type Item = &'a Policy;
-    type IntoIter = std::slice::Iter<'a, Policy>;
-
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
     }
 }
 

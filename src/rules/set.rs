@@ -114,8 +114,7 @@ pub(crate) struct SetPart {
 
 fn parts(policies: &PolicySet, config: &RulesConfig) -> Result<SmallVec<[SetPart; 1]>, ConfigError> {
     let mut parts: Vec<(Option<usize>, Vec<QuotaPolicy>)> = Vec::new();
-    for policy in policies {
-        let policy = policy.policy();
+    for policy in policies.policies() {
         let key = match policy.key_name() {
             None => None,
             Some(name) => Some(config.keys.get_index_of(name).ok_or_else(|| {

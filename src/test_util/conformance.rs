@@ -178,8 +178,8 @@ impl<S: Store> Check<S> {
     }
 
     fn has_calendar(&self) -> bool {
-        let mut policies = self.policies.iter();
-        policies.any(|policy| policy.policy().calendar_window().is_some())
+        let mut policies = self.policies.policies();
+        policies.any(|policy| policy.calendar_window().is_some())
     }
 
     fn plan(&mut self) -> Plan {
@@ -282,7 +282,7 @@ impl<S: Store> Check<S> {
 
     fn assert_consistent(&self, measurement: &Measurement) {
         let mut is_allowed = true;
-        for measured in measurement.charges() {
+        for measured in measurement.measured_charges() {
             let charge = measured.charge();
             let fits = charge.is_admitted(*measured.reading, measured.moment);
             assert_eq!(measured.is_within_limit(), fits, "{charge:?} of {}", self.report());

@@ -174,7 +174,7 @@ impl ScriptedStore {
         let moments = plan.parts().map(|_| moment).collect();
         let charges = plan.charges();
         let readings: Vec<PolicyReading> = charges
-            .map(|charge| reading(charge.policy().limit(), charge.weight()))
+            .map(|charge| reading(charge.checked().limit(), charge.weight()))
             .collect();
         let told = Some(self.0.told);
         StoreFuture::ready(Ok(Measurement::of_readings(plan, moments, readings, told)))

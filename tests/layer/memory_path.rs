@@ -17,7 +17,7 @@ use tower_quota::{
     Plan, QuotaPolicy, RateLimitBody, RateLimitLayer, ResponseFields, Rules, Settlement, Store, StoreFuture,
     WeakPermit, WithPermit,
     clock::{Clock, Timestamp},
-    fields::{EmitWhen, RateCap},
+    fields::EmitWhen,
     key,
 };
 
@@ -262,7 +262,7 @@ fn fields(number: usize) -> ResponseFields {
         4 => ResponseFields::draft11().tightest_only(),
         5 => ResponseFields::draft11().with_retry_after_as_date(),
         6 => ResponseFields::draft11().emit_when(EmitWhen::Rejected),
-        7 => ResponseFields::draft11().with_rate_cap(RateCap::Nominal),
+        7 => ResponseFields::draft11().within_rate(),
         8 => ResponseFields::draft11().map_remaining(|allowance| allowance.remaining() / 2),
         9 => ResponseFields::draft11().without_policies(),
         10 => ResponseFields::draft11().without_limits(),

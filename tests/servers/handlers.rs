@@ -167,7 +167,7 @@ async fn a_method_of_tonic_finds_the_decision_in_the_request() {
 /// E3
 #[tokio::test]
 async fn a_route_is_one_key_whatever_its_parameters_are() {
-    let by_route = key::header("x-user-id").and(key::matched_path());
+    let by_route = key::header("x-user-id").and(key::MatchedPath);
     let limits = limits_by(by_route, MemoryStore::new(), "api", 2).build().unwrap();
     let name = get(async |Path(name): Path<String>| name);
     let app = Router::new()

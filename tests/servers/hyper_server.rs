@@ -66,9 +66,7 @@ async fn a_client_has_one_limit_over_all_versions_of_http() {
 
 #[tokio::test]
 async fn a_host_has_one_limit_over_all_versions_of_http() {
-    let limits = limits_by(key::host(), MemoryStore::new(), "tenants", 2)
-        .build()
-        .unwrap();
+    let limits = limits_by(key::Host, MemoryStore::new(), "tenants", 2).build().unwrap();
     let server = Server::hyper(ServiceBuilder::new().layer(limits).service_fn(ok)).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let (mut client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))

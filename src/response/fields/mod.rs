@@ -102,7 +102,7 @@ pub struct ResponseFields {
     emit_when: EmitWhen,
     without_limits: bool,
     without_policies: bool,
-    rate_cap: RateCap,
+    within_rate: bool,
     map_remaining: Option<Arc<Lower>>,
     jitter: Duration,
     retry_after_as_date: bool,
@@ -144,26 +144,6 @@ pub enum EmitWhen {
     Rejected,
 }
 
-/// The maximum rate suggested to clients, relative to a policy's rate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum RateCap {
-    /// The rate of the policy.
-    Nominal,
-    /// Twice the rate of the policy. The default.
-    #[default]
-    Double,
-}
-
-impl RateCap {
-    const fn factor(self) -> u128 {
-        match self {
-            Self::Nominal => 1,
-            Self::Double => 2,
-        }
-    }
-}
-
 impl ResponseFields {
     const MAX_JITTER: Duration = Duration::from_secs(3_600);
 
@@ -176,7 +156,7 @@ impl ResponseFields {
             emit_when: EmitWhen::Always,
             without_limits: false,
             without_policies: false,
-            rate_cap: RateCap::Double,
+            within_rate: false,
             map_remaining: None,
             jitter: Duration::ZERO,
             retry_after_as_date: false,
@@ -283,14 +263,14 @@ impl ResponseFields {
         self
     }
 
-    /// Caps the rate of clients that spread the remaining units over the reported time.
+    /// Caps the rate of clients that spread the remaining units over the reported time at the rate of the policy.
     ///
-    /// The cap applies to every response. Above the cap, a policy that rejects the request reports fewer remaining
-    /// units, and any other policy a longer time. Default: [`RateCap::Double`].
+    /// Default: twice this rate. The cap applies to every response. Above the cap, a policy that rejects the request
+    /// reports fewer remaining units, and any other policy a longer time.
     ///
     /// ```
     /// use tower_quota::{
-    ///     Algorithm, Limiter, MemoryStore, QuotaPolicy, ResponseFields, clock::{Clock, Timestamp}, fields::RateCap,
+    ///     Algorithm, Limiter, MemoryStore, QuotaPolicy, ResponseFields, clock::{Clock, Timestamp},
     /// };
     ///
     /// # mod set_up { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/set_up.rs")); }
@@ -303,14 +283,14 @@ impl ResponseFields {
     ///     .build()?;
     /// let decision = limiter.check("alice").await;
     ///
-    /// let double = ResponseFields::draft11();
-    /// assert_eq!(double.to_headers(&decision)["ratelimit"], r#""minute";r=59;t=30"#);
-    /// let nominal = ResponseFields::draft11().with_rate_cap(RateCap::Nominal);
-    /// assert_eq!(nominal.to_headers(&decision)["ratelimit"], r#""minute";r=59;t=59"#);
+    /// let default = ResponseFields::draft11();
+    /// assert_eq!(default.to_headers(&decision)["ratelimit"], r#""minute";r=59;t=30"#);
+    /// let within_rate = ResponseFields::draft11().within_rate();
+    /// assert_eq!(within_rate.to_headers(&decision)["ratelimit"], r#""minute";r=59;t=59"#);
     /// # Ok(()) });
     /// ```
-    pub const fn with_rate_cap(mut self, cap: RateCap) -> Self {
-        self.rate_cap = cap;
+    pub const fn within_rate(mut self) -> Self {
+        self.within_rate = true;
         self
     }
 

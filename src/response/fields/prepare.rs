@@ -1,4 +1,4 @@
-use super::{EmitWhen, Form, RateCap, ResponseFields};
+use super::{EmitWhen, Form, ResponseFields};
 use crate::{
     decision::whole_seconds,
     error::{ConfigError, ConfigErrorKind},
@@ -15,7 +15,7 @@ impl ResponseFields {
     pub(crate) fn are_numbers(&self) -> bool {
         (self.can_show_partition_keys() || matches!(self.form, Form::None))
             && self.emit_when == EmitWhen::Always
-            && self.rate_cap == RateCap::Double
+            && !self.within_rate
             && self.jitter.is_zero()
             && self.map_remaining.is_none()
             && self.extra.is_none()

@@ -3,7 +3,7 @@ use std::{cmp::Reverse, time::Duration};
 use http::HeaderValue;
 use smallvec::SmallVec;
 
-use super::{EmitWhen, Form, RateCap, ResponseFields};
+use super::{EmitWhen, Form, ResponseFields};
 use crate::{
     decision::{Allowance, BucketRejection, Charged, Decision, Outcome, retry_seconds},
     fields::{LimitNumbers, MAX_INTEGER, Prepared, RetryAfter},
@@ -161,7 +161,7 @@ impl ResponseFields {
         let mut reset = window.map(|micros| micros.div_ceil(1_000_000));
         // The effective windows of the algorithms suggest at most twice the rate, except for the wait of a rejected
         // request.
-        let is_unbounded = self.rate_cap == RateCap::Nominal || allowance.is_violated();
+        let is_unbounded = self.within_rate || allowance.is_violated();
         if is_unbounded && let Some(seconds) = &mut reset {
             let window = allowance.window();
             self.cap_rate((policy, window), is_violated && wait.is_some(), &mut remaining, seconds);
@@ -186,7 +186,7 @@ impl ResponseFields {
         let Some(window) = window.filter(|_| *remaining > 0) else {
             return;
         };
-        let rate = u128::from(policy.quota()) * self.rate_cap.factor();
+        let rate = u128::from(policy.quota()) * if self.within_rate { 1 } else { 2 };
         let window = u128::from(window.as_secs());
         if has_wait {
             // The time must match `Retry-After`, so the units are lowered instead.

@@ -170,7 +170,7 @@ impl PendingSlots<'_> {
         if let Some((lease, keys)) = self.slots.take()
             && measurement.is_allowed()
         {
-            let slots = measurement.charges().filter(MeasuredCharge::is_slot);
+            let slots = measurement.measured_charges().filter(MeasuredCharge::is_slot);
             // A part of a joined plan with cost 0 acquires no slot, and a renewal would add one.
             let is_held = |slot: &MeasuredCharge<'_>| slot.is_charged() && slot.charge().cost() > 0;
             let held = keys.into_iter().zip(slots).filter(|(_, slot)| is_held(slot));

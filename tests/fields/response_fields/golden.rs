@@ -7,10 +7,7 @@
 use std::{env, fs};
 
 use test_kit::TestStore;
-use tower_quota::{
-    Exemption, FailureMode, LegacyReset, StoreErrorKind,
-    fields::{EmitWhen, RateCap},
-};
+use tower_quota::{Exemption, FailureMode, LegacyReset, StoreErrorKind, fields::EmitWhen};
 
 use super::*;
 
@@ -42,7 +39,7 @@ const OPTIONS: [(&str, Change); 7] = [
     ("halved", |fields| {
         fields.map_remaining(|allowance| allowance.remaining() / 2)
     }),
-    ("rate cap", |fields| fields.with_rate_cap(RateCap::Nominal)),
+    ("rate cap", |fields| fields.within_rate()),
 ];
 
 const OUTCOMES: [&str; 10] = [

@@ -5,10 +5,7 @@ use std::{collections::HashMap, time::UNIX_EPOCH};
 use proptest::{collection::vec, prelude::*, sample::select};
 use test_kit::RemoteStore;
 use tokio::runtime::{Builder, Runtime};
-use tower_quota::{
-    LegacyReset, PolicySet,
-    fields::{Hints, RateCap},
-};
+use tower_quota::{LegacyReset, PolicySet, fields::Hints};
 
 use super::*;
 
@@ -156,7 +153,7 @@ proptest! {
             }
         }
         let (factor, fields) = match is_once {
-            true => (1, fields.with_rate_cap(RateCap::Nominal)),
+            true => (1, fields.within_rate()),
             false => (2, fields),
         };
         let scene = Scene::new();

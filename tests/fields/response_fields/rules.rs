@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::UNIX_EPOCH};
 use http::Uri;
 use tower_quota::{
     Direction, Outcome, PartitionId, PartitionKey, Scope,
-    fields::{EmitWhen, Hints, LimitHint, PolicyHint, RateCap},
+    fields::{EmitWhen, Hints, LimitHint, PolicyHint},
 };
 
 use super::*;
@@ -168,7 +168,7 @@ async fn the_rate_cap_lengthens_the_time_and_leaves_the_units() {
     scene.wait(windows + 990);
     let default = scene.layer(ResponseFields::draft11(), [policy()]);
     assert_eq!(take(&default, 0).await.field("ratelimit"), r#""long";r=10000;t=500"#);
-    let capped = scene.layer(ResponseFields::draft11().with_rate_cap(RateCap::Nominal), [policy()]);
+    let capped = scene.layer(ResponseFields::draft11().within_rate(), [policy()]);
     assert_eq!(take(&capped, 0).await.field("ratelimit"), r#""long";r=10000;t=1000"#);
     // A rejection that has to wait for nine seconds only.
     let rejected = take(&capped, 10_000).await;
@@ -186,7 +186,7 @@ async fn the_rate_cap_lengthens_the_time_and_leaves_the_units() {
 #[tokio::test]
 async fn the_rate_cap_lengthens_no_wait_and_lowers_the_units_of_a_violated_policy_instead() {
     let scene = Scene::new();
-    let layer = scene.layer(ResponseFields::draft11().with_rate_cap(RateCap::Nominal), [minute(10)]);
+    let layer = scene.layer(ResponseFields::draft11().within_rate(), [minute(10)]);
     scene.wait(50);
     take(&layer, 2).await;
     let rejected = take(&layer, 9).await;

@@ -32,7 +32,7 @@ impl Note {
 
     /// `None` if the charge is never restored.
     pub(super) fn new(limiter: Limiter, charged: &Plan, digest: &[u8; 32]) -> Option<Self> {
-        let windows = charged.charges().filter_map(|charge| window(charge.policy().policy()));
+        let windows = charged.charges().filter_map(|charge| window(charge.policy()));
         let window = windows.max()?.clamp(Self::SHORTEST, Self::LONGEST);
         let answers = QuotaPolicy::new("answers", Self::FIRST + Self::REPEATS, window);
         let answers = PolicySet::new([answers.with_algorithm(Algorithm::SlidingWindowLog)]);

@@ -174,7 +174,7 @@ impl Answer {
     #[inline]
     pub(super) fn judge(&self, part: PartPlan<'_>, now: Timestamp, found: &mut Found) {
         for (charge, known) in part.charges().zip(&self.known) {
-            let (policy, weight) = (charge.policy(), charge.weight());
+            let (policy, weight) = (charge.checked(), charge.weight());
             let rejection = match known.rejects {
                 true => self.rejection(policy, known, weight, now, found),
                 false => {
@@ -262,7 +262,7 @@ impl Answer {
         let until = now.saturating_add(self.hold());
         if only_asks {
             let mut charges = part.charges().zip(&self.known).filter(|(_, known)| known.rejects);
-            if charges.any(|(charge, known)| self.certain(charge.policy(), known, charge.weight(), now).is_some()) {
+            if charges.any(|(charge, known)| self.certain(charge.checked(), known, charge.weight(), now).is_some()) {
                 self.asks_at = until;
             }
             return;
@@ -275,7 +275,7 @@ impl Answer {
                 None => (known.reading, begun),
             };
             let (at, elapsed) = (self.partition_time(since), now.micros_since(since));
-            let (limit, longest) = (charge.policy().limit(), HOLD.as_micros() as u64);
+            let (limit, longest) = (charge.checked().limit(), HOLD.as_micros() as u64);
             known.sent = limit.predict(reading, at, elapsed, charge.weight(), longest);
         }
         self.known = known;
@@ -294,7 +294,7 @@ impl Answer {
 impl Known {
     pub(super) fn of(measured: &MeasuredCharge<'_>, is_charged: bool) -> Self {
         let (charge, now) = (measured.charge(), measured.moment.now.as_micros());
-        let (limit, weight) = (charge.policy().limit(), charge.weight());
+        let (limit, weight) = (charge.checked().limit(), charge.weight());
         let reading = match is_charged {
             true => limit.charged(*measured.reading, now, weight),
             false => *measured.reading,
@@ -303,7 +303,7 @@ impl Known {
             weight,
             reading,
             sent: None,
-            rejects: is_cached(charge.policy()) && limit.rejection(reading, now, weight, weight, 0).is_some(),
+            rejects: is_cached(charge.checked()) && limit.rejection(reading, now, weight, weight, 0).is_some(),
         }
     }
 }

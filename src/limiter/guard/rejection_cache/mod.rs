@@ -258,12 +258,12 @@ impl RejectionCache {
         }
         let is_charged = measurement.is_allowed();
         let rejects = measurement
-            .charges()
+            .measured_charges()
             .any(|charge| Known::of(&charge, is_charged).rejects);
         if !rejects && self.len.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let mut charges = measurement.charges();
+        let mut charges = measurement.measured_charges();
         for part in measurement.plan().parts() {
             let charges: SmallVec<[_; 4]> = charges.by_ref().take(part.charges().len()).collect();
             let is_lost = self.change(part.partition(), |shard, hash| {

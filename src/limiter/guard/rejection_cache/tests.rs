@@ -396,7 +396,7 @@ impl Memory {
         let charged = self.ask(plan);
         assert_eq!(charged.outcome(), Outcome::Allowed);
         let measurement = charged.measurement().unwrap();
-        let (part, charges) = (measurement.plan().only_part().unwrap(), measurement.charges());
+        let (part, charges) = (measurement.plan().only_part().unwrap(), measurement.measured_charges());
         let (charges, now) = (charges.collect::<Vec<_>>(), self.clock.now());
         let answer = Answer::of(part, &charges, true, now, now);
         let learn = |record: &mut Record| record.learn(answer, true, true, now);

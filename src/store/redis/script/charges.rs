@@ -63,18 +63,18 @@ impl Charges {
 
     pub(super) fn push_plan(&mut self, plan: &Plan, lease_micros: u64) {
         for charge in plan.charges() {
-            let mut numbers = Numbers::of(charge.policy(), lease_micros);
+            let mut numbers = Numbers::of(charge.checked(), lease_micros);
             let peeked = if plan.is_read_only() { charge.weight() } else { 0 };
-            numbers.bound = numbers.limit - charge.policy().policy().overage_units() as f64 + peeked as f64;
+            numbers.bound = numbers.limit - charge.policy().overage_units() as f64 + peeked as f64;
             if charge.is_shadow() {
                 numbers.limit = -numbers.limit;
             }
-            let weight = match charge.policy().policy().is_closed() {
+            let weight = match charge.policy().is_closed() {
                 // At least one unit, so that the policy also rejects requests of cost 0.
                 true => u64::from(!charge.is_shadow()),
                 false => charge.weight(),
             };
-            self.push(numbers, charge.policy(), weight as f64);
+            self.push(numbers, charge.checked(), weight as f64);
         }
     }
 
@@ -97,7 +97,7 @@ pub(super) fn question(plan: &Plan) -> Option<Vec<u8>> {
         Mode::UpTo => {
             let wanted = plan.costs().requests.min(EXACT);
             let units = plan.charges().flat_map(|charge| {
-                let policy = charge.policy();
+                let policy = charge.checked();
                 let unit = match charge.is_divisible() && !policy.policy().is_closed() {
                     true => policy.counter().weigh(1),
                     false => 0,

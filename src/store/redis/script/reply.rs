@@ -160,7 +160,7 @@ impl Numbers<'_> {
     fn part(&mut self, part: PartPlan<'_>, readings: &mut SmallVec<[PolicyReading; 4]>) -> Result<Moment, StoreError> {
         self.check_release()?;
         let moment = self.moment().ok_or_else(unreadable)?;
-        for policy in part.policies() {
+        for policy in part.policies().iter() {
             readings.push(self.policy_reading(policy).ok_or_else(unreadable)?);
         }
         Ok(moment)
