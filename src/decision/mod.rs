@@ -1,6 +1,3 @@
-//! A [`Plan`] goes to a store, which returns a [`Measurement`]. The [`Decision`] is derived from it, and a
-//! [`Settlement`] may follow.
-
 mod allowance;
 mod answer;
 mod availability;

@@ -53,7 +53,6 @@
 //! - **Other responses that should not count**, such as errors of the service, redirects or gRPC responses (whose
 //!   status is always 200): let the handler add [`ActualCost(0)`](crate::ActualCost) to the response extensions.
 //! - **Fail [closed](crate::FailureMode::Closed)**, as above, if an uncounted guess is worse than a failed request.
-//!   Without Redis, the layer then rejects all attempts.
 //! - **A [lockout](crate::QuotaPolicy::with_lockout) lasts longer than the window.** Lock out identified callers, or an
 //!   account together with an address as on the page [`login`](super::login), never an account alone. If the charge of
 //!   a correct attempt starts a lockout, the refund ends it.

@@ -97,7 +97,7 @@ impl Limiter {
     /// another name than the limiter's, so that it cannot clash with a caller.
     ///
     /// Rules, the kill switch and the access list do not apply, and no metric counts the decision. The permit works as
-    /// described in [`Caller::hold`]. A plan with cost 0 reads the quota without charging it.
+    /// described in [`Caller::hold`].
     ///
     /// ```
     /// use tower_quota::{Limiter, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, Scope};

@@ -78,7 +78,7 @@ struct Shards {
 impl MemoryStore {
     const DEFAULT_MAX_PARTITIONS: usize = 1 << 18;
 
-    /// Creates a store with the default settings: at most 262,144 partitions, and the system clock.
+    /// Creates a store with the default settings.
     pub fn new() -> Self {
         Self::on(Clock::system())
     }
@@ -225,7 +225,6 @@ mod tests {
         assert_eq!(error.to_string(), "memory store: max_partitions must be at least 1");
     }
 
-    /// L14
     #[test]
     fn a_flood_of_keys_never_exceeds_the_cap() {
         for cap in [1, 7, 1_000, 5_000] {
@@ -241,7 +240,6 @@ mod tests {
         }
     }
 
-    /// L21: new partitions remove expired partitions, without a background task.
     #[test]
     fn idle_partitions_make_room_for_new_ones() {
         let (clock, store) = store(100_000);

@@ -483,7 +483,6 @@ mod tests {
         }
     }
 
-    /// L21
     #[test]
     fn expired_partitions_make_room_before_the_table_grows_or_evicts() {
         let policies = policies(2);
