@@ -11,7 +11,7 @@ use super::{
     error::{FieldError, Problem},
     seconds::{self, whole_seconds},
     syntax::read,
-    text::Text,
+    text::Digits,
     typed::typed_headers,
 };
 
@@ -183,9 +183,8 @@ impl RetryAfter {
         match self.seconds {
             // `HeaderValue::from` would allocate twice.
             Some(seconds) => {
-                let mut text = Text::new();
-                text.push_number(seconds);
-                text.to_header_value().expect("digits are ASCII")
+                let digits = Digits::of(seconds);
+                HeaderValue::from_bytes(digits.as_bytes()).expect("digits are ASCII")
             }
             None => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
         }

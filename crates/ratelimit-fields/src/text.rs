@@ -7,6 +7,9 @@ use super::bounds::MAX_INTEGER;
 /// Exceeds the length of most fields.
 const SHORT: usize = 256;
 
+/// Of a `u64`.
+const MAX_DIGITS: usize = 20;
+
 /// Moves to the heap if it becomes longer than `SHORT`.
 pub(super) struct Text {
     short: [u8; SHORT],
@@ -65,18 +68,18 @@ impl Text {
                 place.copy_from_slice(text.as_bytes());
                 self.length = end;
             }
-            None => self.push_long(text),
+            None => self.push_long(text.as_bytes()),
         }
     }
 
     #[cold]
-    fn push_long(&mut self, text: &str) {
+    fn push_long(&mut self, text: &[u8]) {
         if self.long.is_empty() {
             self.long.extend_from_slice(&self.short[..self.length]);
             // Everything that follows is long, too.
             self.length = SHORT;
         }
-        self.long.extend_from_slice(text.as_bytes());
+        self.long.extend_from_slice(text);
     }
 
     /// Appends a number, reduced to [`MAX_INTEGER`].
@@ -86,20 +89,50 @@ impl Text {
     }
 
     #[inline(never)]
-    pub(super) fn push_number(&mut self, mut number: u64) {
-        let end = self.length + 1 + number.checked_ilog10().unwrap_or(0) as usize;
-        let Some(place) = self.short.get_mut(self.length..end) else {
-            return self.push_long(&number.to_string());
-        };
-        let mut digits = place.rchunks_exact_mut(2);
-        for pair in digits.by_ref() {
-            pair.copy_from_slice(&PAIRS[(number % 100) as usize]);
+    pub(super) fn push_number(&mut self, number: u64) {
+        let digits = Digits::of(number);
+        match self.short[self.length..].first_chunk_mut() {
+            Some(place) => {
+                *place = digits.and_more();
+                self.length += digits.as_bytes().len();
+            }
+            None => self.push_long(digits.as_bytes()),
+        }
+    }
+}
+
+/// The decimal digits of a number.
+pub(super) struct Digits {
+    /// The first half ends with the digits, so that they can be copied with a constant length, which needs no call.
+    bytes: [u8; 2 * MAX_DIGITS],
+    start: usize,
+}
+
+impl Digits {
+    #[inline]
+    pub(super) fn of(mut number: u64) -> Self {
+        let (mut bytes, mut start) = ([0; 2 * MAX_DIGITS], MAX_DIGITS);
+        while number >= 10 {
+            start -= 2;
+            bytes[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
             number /= 100;
         }
-        if let [first] = digits.into_remainder() {
-            *first = b'0' + number as u8;
+        if number > 0 || start == MAX_DIGITS {
+            start -= 1;
+            bytes[start] = b'0' + number as u8;
         }
-        self.length = end;
+        Self { bytes, start }
+    }
+
+    #[inline]
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.bytes[self.start..MAX_DIGITS]
+    }
+
+    #[inline]
+    fn and_more(&self) -> [u8; MAX_DIGITS] {
+        let digits = self.bytes[self.start..].first_chunk();
+        *digits.expect("the digits start in the first half")
     }
 }
 
