@@ -9,11 +9,8 @@
 //!
 //! - *one thread*: the sides in turns, for users in an order that has nothing to do with the one in which they were stored.
 //! - *by hand*: the steps that a layer with these fields has to take, and nothing else.
-//! - *two threads*: the time of a request where two threads use one layer, for different users or for one whose requests are
-//!   rejected from the rejection cache, to that where one thread does. On two processors that share nothing it is 1; *no layer*
-//!   shows what this machine makes of it.
-//!
-//! The feature `count-allocations` has the heap allocations counted, at a cost in time.
+//! - *two threads*: the time of a request where two threads use one layer, for different users, relative to one thread. On
+//!   two processors that share nothing it is 1; *no layer* shows what this machine makes of it.
 //!
 //! `USERS` is the number of users (10,000), `TIMES` the number of requests per turn of a side (50,000), and `ROUNDS` the
 //! number of turns per side (31). `SIDE=3` sends the requests of one side alone, by its position in the first table from
@@ -21,8 +18,8 @@
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
-mod allocations;
 mod by_hand;
+mod limits;
 #[path = "../examples/results/mod.rs"]
 mod results;
 mod rounds;
@@ -38,24 +35,20 @@ use std::{
 
 use axum::body::Body;
 use futures_util::FutureExt;
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderValue, Request, Response, StatusCode};
 use serde_json::json;
-use test_kit::RemoteStore;
 use tower::{Layer, Service, service_fn};
-use tower_governor::{GovernorError, GovernorLayer, governor::GovernorConfigBuilder, key_extractor::KeyExtractor};
-use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, Store, key};
+use tower_governor::{GovernorError, GovernorLayer};
 
 use self::{
     by_hand::ByHand,
+    limits::{PLENTY, USER, User, layer},
     results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
 };
 
-const USER: HeaderName = HeaderName::from_static("x-user-id");
 /// The sides of the first table.
 const SIDES: usize = 7;
-/// A burst capacity that is never exhausted here.
-const PLENTY: u32 = 500_000_000;
 
 fn main() {
     let outputs = Outputs::of_benchmark(env::args().skip(1)).transpose();
@@ -125,27 +118,6 @@ fn answer(_: Request<Body>) -> Ready<Result<Response<Body>, GovernorError>> {
     ready(Ok(Response::new(Body::empty())))
 }
 
-fn layer(store: impl Store, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
-        .scope("bench")
-        .key(key::header(USER.as_str()));
-    let builder = policies
-        .into_iter()
-        .fold(builder, |builder, policy| builder.policy(policy));
-    builder.build().expect("the settings are sound")
-}
-
-/// A layer whose limits all requests pass.
-fn wide(windows: usize) -> RateLimitLayer {
-    let policies = [
-        QuotaPolicy::per_second("second", 10),
-        QuotaPolicy::per_minute("minute", 100),
-        QuotaPolicy::per_day("day", 5_000),
-    ];
-    let plenty = |policy: QuotaPolicy| policy.with_burst_capacity(PLENTY.into());
-    layer(MemoryStore::new(), policies.into_iter().take(windows).map(plenty))
-}
-
 /// The same steps by hand, behind the same future: what no layer with these fields goes below.
 fn by_hand(windows: usize) -> impl Service<Request<Body>, Response = Response<Body>> {
     let mut limits = ByHand::new(windows, PLENTY.into());
@@ -158,19 +130,15 @@ fn by_hand(windows: usize) -> impl Service<Request<Body>, Response = Response<Bo
 }
 
 fn one_thread() -> [Requests; SIDES] {
-    let mut config = GovernorConfigBuilder::default().key_extractor(User);
-    config.per_millisecond(100).burst_size(PLENTY);
-    let mut config = config.use_headers();
-    let mut governor =
-        || -> GovernorLayer<User, _, Body> { GovernorLayer::new(config.finish().expect("the settings are sound")) };
+    let governor = || GovernorLayer::<User, _, Body>::new(limits::governor());
     let one = governor().layer(service_fn(answer));
     let three = governor().layer(governor().layer(governor().layer(service_fn(answer))));
     [
         Requests::new("no layer", service_fn(answer)),
         Requests::new("tower_governor, one window", one),
         Requests::new("tower_governor, three windows in a row", three),
-        Requests::new("tower-quota, one window", wide(1).layer(service_fn(answer))),
-        Requests::new("tower-quota, three windows", wide(3).layer(service_fn(answer))),
+        Requests::new("tower-quota, one window", layer(1).layer(service_fn(answer))),
+        Requests::new("tower-quota, three windows", layer(3).layer(service_fn(answer))),
         Requests::new("by hand, one window", by_hand(1)),
         Requests::new("by hand, three windows", by_hand(3)),
     ]
@@ -181,14 +149,11 @@ fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outpu
         for _ in 0..number_of_users() {
             send();
         }
-        let note = allocations::note(1_000, || (0..1_000).for_each(|_| send()));
-        let mut side = Side::new(name, move || {
+        Side::new(name, move || {
             let start = Instant::now();
             (0..times).for_each(|_| send());
             start.elapsed().as_nanos() as f64 / times as f64
-        });
-        side.note = note;
-        side
+        })
     });
     let values = rounds::measure(rounds, &mut sides);
     let title = format!("one thread, with fields, {} users", number_of_users());
@@ -258,9 +223,7 @@ where
 }
 
 fn two_threads(runtime: &tokio::runtime::Runtime, rounds: usize, times: usize) {
-    let many = users();
-    let one = [HeaderValue::from_static("mallory")];
-    let rejecting = layer(RemoteStore::<0>::default(), [QuotaPolicy::per_day("day", 1)]);
+    let users = users();
     println!("\ntwo threads on one layer, time of a request to that with one thread");
     let print = |name: &str, measure: &dyn Fn(usize) -> f64| {
         measure(1);
@@ -272,27 +235,10 @@ fn two_threads(runtime: &tokio::runtime::Runtime, rounds: usize, times: usize) {
     };
     let bare = service_fn(answer);
     print("no layer", &|threads| {
-        with_threads(runtime, threads, times, &bare, &many)
+        with_threads(runtime, threads, times, &bare, &users)
     });
     for (name, windows) in [("one window", 1), ("three windows", 3)] {
-        let service = wide(windows).layer(bare);
-        print(name, &|threads| with_threads(runtime, threads, times, &service, &many));
-    }
-    let service = rejecting.layer(bare);
-    print("rejections of one key, fields and problem", &|threads| {
-        with_threads(runtime, threads, times, &service, &one)
-    });
-}
-
-/// The same key as ours, in the way in which tower_governor's own example takes one from a header.
-#[derive(Clone, Debug)]
-struct User;
-
-impl KeyExtractor for User {
-    type Key = String;
-
-    fn extract<T>(&self, request: &Request<T>) -> Result<String, GovernorError> {
-        let value = request.headers().get(USER).and_then(|value| value.to_str().ok());
-        value.map(str::to_owned).ok_or(GovernorError::UnableToExtractKey)
+        let service = layer(windows).layer(bare);
+        print(name, &|threads| with_threads(runtime, threads, times, &service, &users));
     }
 }

@@ -1,27 +1,19 @@
-//! The gain and the price of prefetched units: calls to Redis for each request to a hot key, and the share of an exact
-//! limiter's admissions that is admitted.
+//! What prefetched units save if the round trip to Redis is long: the time that the layer adds to each request, and the
+//! calls, with and without them.
 //!
-//!     cargo bench -p tower-quota-tests --bench prefetch
+//!     FAR_MS=80 FAR_SECONDS=60 cargo bench -p tower-quota-tests --bench prefetch
 //!
-//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Four instances, each a layer with its own
-//! `RedisStore`, receive 40, 30, 20 and 10 percent of the requests of one caller, whose limit is 10,000 a second with
-//! bursts of 2,000. The requests of each millisecond arrive together. A manual clock does not advance while they are
-//! decided, so the figures do not depend on the speed of the machine. Only refunds of unspent units are later than in
-//! production: a task makes them after one second of real time. Each line takes `SECONDS` (3) of the manual clock.
+//! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`, behind a proxy that adds latency. One caller
+//! uses 80 % of 60,000 a minute on four instances, each a layer with its own `RedisStore`. `FAR_MS` (80) is the
+//! round-trip time, `FAR_SECONDS` (20) the time of a line. In the last line, the connection is cut for a quarter of the
+//! time.
 //!
-//! - *load*: requests, relative to the caller's limit.
-//! - *calls*: decisions and settlements sent to Redis, per request. A rejection needs a call too.
-//! - *admitted*: requests, relative to those that pass with single charges.
-//!
-//! A second table is measured in real time, with a proxy that adds latency: the time that the layer adds to each
-//! request, including the first one, of a caller that uses 80 % of 60,000 a minute on four instances. `FAR_MS` (80) is
-//! a list of round-trip times, `FAR_SECONDS` (20) the time of a line. In the last line, the connection is cut for a
-//! quarter of the time.
+//! - *calls*: decisions and settlements sent to Redis, per request.
+//! - *then p99*: without the first second of each instance, in which connections are opened and the first batches are
+//!   fetched.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
-#[path = "prefetch/far.rs"]
-mod far;
 mod rounds;
 
 use std::{
@@ -30,26 +22,23 @@ use std::{
         Arc,
         atomic::{AtomicUsize, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures_util::future::join_all;
 use http::{Request, Response};
-use test_kit::RedisServer;
+use test_kit::{Mode, Proxy, RedisServer};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     Decision, Limiter, Measurement, Outcome, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
-    Settlement, Store, StoreFuture,
-    clock::{Clock, Timestamp},
-    key,
+    Settlement, Store, StoreFuture, key,
 };
 
-const RATE: u64 = 10_000;
-const CAPACITY: u64 = 2_000;
-const SHARES: [f64; 4] = [0.4, 0.3, 0.2, 0.1];
-const LOADS: [f64; 4] = [0.5, 0.9, 1.1, 2.0];
-const BATCHES: [u64; 4] = [1, 10, 100, 1_000];
-const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
+const INSTANCES: u64 = 4;
+const QUOTA: u64 = 60_000;
+/// 80 % of the quota: 200 requests a second to each instance.
+const PAUSE: Duration = Duration::from_millis(5);
+const BATCH: u64 = 500;
 
 #[derive(Debug)]
 struct Counting {
@@ -75,93 +64,94 @@ impl Store for Counting {
     }
 }
 
-#[derive(Default)]
-struct Outcomes {
-    requests: usize,
-    admitted: usize,
-    calls: usize,
-}
-
 #[tokio::main]
 async fn main() {
     if !rounds::is_asked_for() {
         return;
     }
-    let server = RedisServer::start();
-    let millis = (rounds::setting("SECONDS", 3.0) * 1_000.0) as usize;
+    let (server, seconds) = (RedisServer::start(), rounds::setting("FAR_SECONDS", 20));
     println!(
-        "{:>6} {:>6} {:>10} {:>18} {:>10}",
-        "load", "batch", "requests", "calls per request", "admitted"
+        "{:>16} {:>9} {:>18} {:>9} {:>9} {:>9} {:>9} {:>12}",
+        "", "requests", "calls per request", "p50 ms", "p99 ms", "then p99", "most ms", "failed open"
     );
-    for load in LOADS {
-        let mut exact = None;
-        for batch in BATCHES {
-            let Outcomes {
-                requests,
-                admitted,
-                calls,
-            } = run(&server, load, batch, millis).await;
-            let exact = *exact.get_or_insert(admitted);
-            let calls = calls as f64 / requests as f64;
-            let share = 100.0 * admitted as f64 / exact as f64;
-            println!("{load:>6} {batch:>6} {requests:>10} {calls:>18.4} {share:>8.1} %");
-        }
+    let cut = Duration::from_secs(seconds / 4);
+    for (name, batch, cut) in [
+        ("without", 1, None),
+        ("prefetch", BATCH, None),
+        ("prefetch, cut", BATCH, Some(cut)),
+    ] {
+        run(&server, name, batch, seconds, cut).await;
     }
-    far::measure(&server).await;
 }
 
-async fn run(server: &RedisServer, load: f64, batch: u64, millis: usize) -> Outcomes {
-    let (clock, calls) = (Clock::manual(START), Arc::new(AtomicUsize::default()));
-    let instance = || {
-        let store = RedisStore::builder(server.url())
-            .key_prefix(format!("{load} {batch}:"))
-            .clock(clock.clone())
-            .build()
-            .expect("the URL is valid");
-        let policy = QuotaPolicy::per_second("hot", RATE).with_burst_capacity(CAPACITY);
-        RateLimitLayerBuilder::from(
-            Limiter::builder(Counting {
-                store,
-                calls: Arc::clone(&calls),
-            })
-            .deadline(Duration::from_secs(30))
-            .clock(clock.clone()),
-        )
+/// Sends the requests of one caller. If the connection is cut, then after half of the run.
+async fn run(server: &RedisServer, name: &str, batch: u64, seconds: u64, cut: Option<Duration>) {
+    let proxy = Arc::new(Proxy::start(server.port()).await);
+    let way = Mode::Delay(Duration::from_micros(rounds::setting("FAR_MS", 80) * 500));
+    proxy.set_mode(way);
+    let calls = Arc::new(AtomicUsize::default());
+    let requests = seconds * 1_000 / PAUSE.as_millis() as u64;
+    let sent = (0..INSTANCES).map(|_| tokio::spawn(send(instance(proxy.url(), name, batch, &calls), requests)));
+    let sent: Vec<_> = sent.collect();
+    if let Some(time) = cut {
+        tokio::time::sleep(Duration::from_secs(seconds / 2)).await;
+        proxy.set_mode(Mode::Swallow);
+        tokio::time::sleep(time).await;
+        proxy.set_mode(way);
+        proxy.cut().await;
+    }
+    let second = (Duration::from_secs(1).as_millis() / PAUSE.as_millis()) as usize;
+    let (mut waits, mut later, mut failed_open) = (Vec::new(), Vec::new(), 0);
+    for sent in join_all(sent).await {
+        for (number, (wait, outcome)) in sent.expect("it ends").into_iter().enumerate() {
+            waits.push(wait);
+            later.extend((number >= second).then_some(wait));
+            failed_open += usize::from(outcome == Outcome::FailedOpen);
+        }
+    }
+    println!(
+        "{name:>16} {:>9} {:>18.4} {:>9.3} {:>9.3} {:>9.3} {:>9.1} {failed_open:>12}",
+        waits.len(),
+        calls.load(Ordering::Relaxed) as f64 / waits.len() as f64,
+        rounds::millis_at(0.5, &mut waits),
+        rounds::millis_at(0.99, &mut waits),
+        rounds::millis_at(0.99, &mut later),
+        rounds::millis_at(1.0, &mut waits),
+    );
+}
+
+fn instance(url: String, prefix: &str, batch: u64, calls: &Arc<AtomicUsize>) -> RateLimitLayer {
+    let store = RedisStore::builder(url).key_prefix(format!("{prefix}:")).build();
+    let store = Counting {
+        store: store.expect("the URL is valid"),
+        calls: Arc::clone(calls),
+    };
+    RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(1)))
         .decision_in_response()
-        .scope("bench")
+        .scope("far")
         .key(key::extension::<String>())
-        .policy(policy.with_prefetch(batch))
+        .policy(QuotaPolicy::per_minute("minute", QUOTA).with_prefetch(batch))
         .build()
         .expect("the settings are valid")
-    };
-    let layers: Vec<_> = SHARES.map(|_| instance()).into();
-    let mut outcomes = Outcomes::default();
-    let mut due = SHARES.map(|_| 0.0);
-    for _ in 0..millis {
-        let mut sent = Vec::new();
-        for ((layer, share), due) in layers.iter().zip(SHARES).zip(&mut due) {
-            *due += load * share * RATE as f64 / 1_000.0;
-            while *due >= 1.0 {
-                *due -= 1.0;
-                sent.push(is_admitted(layer));
-            }
-        }
-        outcomes.requests += sent.len();
-        let admitted = join_all(sent).await;
-        outcomes.admitted += admitted.into_iter().filter(|is_admitted| *is_admitted).count();
-        clock.advance(Duration::from_millis(1));
-    }
-    drop(layers);
-    outcomes.calls = calls.load(Ordering::Relaxed);
-    outcomes
 }
 
-async fn is_admitted(layer: &RateLimitLayer) -> bool {
-    let service = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
-    let mut request = Request::new(String::new());
-    request.extensions_mut().insert("everybody".to_owned());
-    let response = layer.layer(service).oneshot(request).await.expect("it cannot fail");
-    let decision = response.extensions().get::<Decision>().expect("it was decided");
-    assert!(matches!(decision.outcome(), Outcome::Allowed | Outcome::Rejected));
-    decision.outcome() == Outcome::Allowed
+async fn send(layer: RateLimitLayer, requests: u64) -> Vec<(Duration, Outcome)> {
+    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
+    let service = layer.layer(inner);
+    let mut interval = tokio::time::interval(PAUSE);
+    let mut sent = Vec::new();
+    for _ in 0..requests {
+        interval.tick().await;
+        let service = service.clone();
+        sent.push(tokio::spawn(async move {
+            let mut request = Request::new(String::new());
+            request.extensions_mut().insert("somebody".to_owned());
+            let start = Instant::now();
+            let response = service.oneshot(request).await.expect("it cannot fail");
+            let decision = response.extensions().get::<Decision>().expect("it was decided");
+            (start.elapsed(), decision.outcome())
+        }));
+    }
+    let sent = join_all(sent).await.into_iter();
+    sent.map(|sent| sent.expect("it ends")).collect()
 }

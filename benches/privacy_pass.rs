@@ -2,9 +2,9 @@
 //!
 //!     cargo bench -p tower-quota-tests --bench privacy_pass
 //!
-//! First the steps of both profiles. `verify` is the work of an origin for each token, and `issue` the work of an
-//! issuer for each credential; the other steps are the client's. All are functions of the scheme alone, without HTTP
-//! and without threads, in operations per second and core.
+//! First the steps of both profiles, in operations per second and core, `ROUNDS` (15) times 20. `verify` is the work of
+//! an origin for each token, and `issue` the work of an issuer for each credential; the other steps are the client's.
+//! All are functions of the scheme alone, without HTTP and without threads.
 //!
 //! Then the p99 of requests without a token, in a process whose verifier is idle or saturated. Requests are due every
 //! millisecond, whether or not earlier ones are done, and their latency counts from then. They pass through the same
@@ -18,14 +18,12 @@ mod rounds;
 
 use std::{
     convert::Infallible,
+    hint::black_box,
     num::NonZeroUsize,
-    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
-use criterion::{Criterion, Throughput};
-use hdrhistogram::Histogram;
 use http::{HeaderValue, Request, Response};
 use http_body_util::Empty;
 use tokio::{runtime::Runtime, task::JoinSet, time::sleep_until};
@@ -40,13 +38,28 @@ const REQUEST_CONTEXT: &[u8] = b"issuer.example";
 const PRESENTATION_CONTEXT: &[u8] = b"window 7";
 const LIMIT: u32 = 1_000;
 
+const ROUNDS: usize = 15;
+
 /// The time between two requests without a token.
 const PERIOD: Duration = Duration::from_millis(1);
 
 /// The most tokens that wait for a verifier thread.
 const QUEUED: usize = 64;
 
-fn steps(criterion: &mut Criterion) {
+/// Returns a side that measures operations per second.
+fn step<'a, T>(name: &str, mut operation: impl FnMut() -> T + 'a) -> Side<'a> {
+    const TIMES: u32 = 20;
+
+    Side::new(name, move || {
+        let start = Instant::now();
+        for _ in 0..TIMES {
+            black_box(operation());
+        }
+        f64::from(TIMES) / start.elapsed().as_secs_f64()
+    })
+}
+
+fn steps() {
     for profile in Profile::ALL {
         let key = new_key(profile);
         let request = || CredentialRequest::new(key.public_key(), REQUEST_CONTEXT).expect("there are random numbers");
@@ -59,15 +72,14 @@ fn steps(criterion: &mut Criterion) {
             let bytes = presentation.as_bytes();
             key.verify(bytes, REQUEST_CONTEXT, PRESENTATION_CONTEXT, LIMIT - 1, LIMIT)
         };
-
-        let mut group = criterion.benchmark_group(format!("{profile:?}"));
-        group.sample_size(50).throughput(Throughput::Elements(1));
-        group.bench_function("verify", |bencher| bencher.iter(verify));
-        group.bench_function("issue", |bencher| bencher.iter(|| key.issue(asked.as_bytes())));
-        group.bench_function("request", |bencher| bencher.iter(request));
-        group.bench_function("finalize", |bencher| bencher.iter(|| asked.finalize(&response)));
-        group.bench_function("present", |bencher| bencher.iter(present));
-        group.finish();
+        let mut sides = [
+            step("verify", verify),
+            step("issue", || key.issue(asked.as_bytes())),
+            step("request", request),
+            step("finalize", || asked.finalize(&response)),
+            step("present", present),
+        ];
+        rounds::table(profile.name(), "per second", ROUNDS, &mut sides);
     }
 }
 
@@ -113,9 +125,8 @@ fn forged(runtime: &Runtime, key: &IssuerKey) -> HeaderValue {
     token_to_header_value(&token)
 }
 
-/// The p99 of requests without a token, in microseconds, while as many as this send a token without a pause.
+/// The p99 of requests without a token, in milliseconds, while as many as this send a token without a pause.
 fn p99(runtime: &Runtime, layer: &OriginLayer, token: &HeaderValue, senders: usize, length: Duration) -> f64 {
-    let times = Arc::new(Mutex::new(Histogram::<u64>::new(3).expect("three digits")));
     runtime.block_on(async {
         let mut flood = JoinSet::new();
         for _ in 0..senders {
@@ -132,27 +143,21 @@ fn p99(runtime: &Runtime, layer: &OriginLayer, token: &HeaderValue, senders: usi
         let mut due = start;
         while due < start + length {
             sleep_until(due.into()).await;
-            let (layer, times, asked) = (layer.clone(), Arc::clone(&times), due);
+            let (layer, asked) = (layer.clone(), due);
             requests.spawn(async move {
                 assert_eq!(send(layer, None).await.status(), 200);
-                let micros = asked.elapsed().as_micros() as u64;
-                times
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .saturating_record(micros);
+                asked.elapsed()
             });
             due += PERIOD;
         }
-        while requests.join_next().await.is_some() {}
+        let mut times = requests.join_all().await;
         flood.shutdown().await;
-    });
-    let times = times.lock().unwrap_or_else(PoisonError::into_inner);
-    times.value_at_quantile(0.99) as f64
+        rounds::millis_at(0.99, &mut times)
+    })
 }
 
 fn neighbours() {
-    let (rounds, seconds) = (rounds::setting("ROUNDS", 15), rounds::setting("SECONDS", 2.0));
-    let length = Duration::from_secs_f64(seconds);
+    let length = Duration::from_secs_f64(rounds::setting("SECONDS", 2.0));
     let runtime = Runtime::new().expect("the runtime starts");
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let keys = Profile::ALL.map(new_key);
@@ -166,16 +171,13 @@ fn neighbours() {
     for (index, profile) in Profile::ALL.into_iter().enumerate() {
         sides.push(side(format!("{} saturated", profile.name()), index, QUEUED));
     }
-    let values = rounds::measure(rounds, &mut sides);
-    rounds::print(&format!("p99 without a token, {cores} cores"), "µs", &sides, &values);
+    rounds::table(&format!("p99 without a token, {cores} cores"), "ms", ROUNDS, &mut sides);
 }
 
 fn main() {
     if !rounds::is_asked_for() {
         return;
     }
-    let mut criterion = Criterion::default().configure_from_args();
-    steps(&mut criterion);
-    criterion.final_summary();
+    steps();
     neighbours();
 }

@@ -4,8 +4,8 @@
 //!
 //! Starts a dedicated server: `REDIS_SERVER`, or the server from the `PATH`. Each line is the median of `ROUNDS` (5)
 //! rounds of `DECISIONS` (100,000) for 50,000 users. The server time is the CPU time of its process (`INFO cpu`), which
-//! includes reading, scripts and writing. The instance time is the CPU time of this process (`/proc/self/stat`, on
-//! Linux only), which has one task for each request in flight. Bytes come from `INFO stats` and, for memory, from the
+//! includes reading, scripts and writing. The instance time is the CPU time of this process (`schedstat`, on Linux
+//! only), which has one task for each request in flight. Bytes come from `INFO stats` and, for memory, from the
 //! growth of `used_memory` with `CALLERS` (200,000) users.
 //!
 //! For prefetch, set `PREFETCHED` (0.0075) to the result of `cargo bench -p tower-quota-tests --bench prefetch` for a
@@ -17,7 +17,7 @@
 mod model;
 mod rounds;
 
-use std::{convert::Infallible, fs, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use http::{Request, Response};
@@ -26,6 +26,11 @@ use tokio::{runtime::Runtime, time::timeout};
 use tower::{Layer, ServiceExt, service_fn};
 use tower_quota::{
     Limiter, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayerBuilder, RedisStore, Scope, Store, key,
+};
+
+use self::rounds::{
+    Values, own_seconds,
+    server::{flush, info, reset_statistics, script_calls, seconds},
 };
 
 const USERS: u64 = 50_000;
@@ -55,7 +60,6 @@ fn main() {
     );
     let line = |name: &str, policies: usize, partitions: usize, together: Option<usize>, tasks: usize| {
         let took = median(|| {
-            server.command(&["FLUSHALL"]);
             let plan = |user| plan(policies, partitions, user);
             within(&runtime, decide(&server, plan, together, tasks))
         });
@@ -67,10 +71,13 @@ fn main() {
     line("one policy, shared calls", 1, 1, None, 512);
     let shared = line("three policies, shared", 3, 1, None, 512);
     line("the same and one of another partition, shared", 3, 2, None, 512);
-    let layer = median(|| within(&runtime, layer(&server, 1)));
-    print("the whole layer, three policies, shared", layer);
-    let spent = median(|| within(&runtime, layer_with_blocks(&server)));
-    print("the whole layer, one hot caller, prefetch", spent);
+    let whole = |name: &str, policies: &[QuotaPolicy], users| {
+        let took = median(|| within(&runtime, layer(&server, policies, users)));
+        print(name, took)
+    };
+    let layer = whole("the whole layer, three policies, shared", &POLICIES, USERS);
+    let hot = QuotaPolicy::per_minute("minute", 1_000_000_000).with_prefetch(10_000);
+    whole("the whole layer, one hot caller, prefetch", &[hot], 1);
     let one = within(&runtime, memory(&server, 1));
     let caller = within(&runtime, memory(&server, 3));
     println!("bytes of memory for a caller: {one:.0} with one policy, {caller:.0} with three\n");
@@ -118,11 +125,7 @@ fn print(name: &str, took: Took) -> Took {
 /// The median of each figure.
 fn median(mut measure: impl FnMut() -> Took) -> Took {
     let rounds: Vec<_> = (0..rounds::setting("ROUNDS", 5)).map(|_| measure()).collect();
-    let of = |figure: fn(&Took) -> f64| {
-        let mut figures: Vec<_> = rounds.iter().map(figure).collect();
-        figures.sort_by(f64::total_cmp);
-        figures[figures.len() / 2]
-    };
+    let of = |figure: fn(&Took) -> f64| rounds.iter().map(figure).collect::<Values>().median();
     Took {
         server_micros: of(|took| took.server_micros),
         instance_micros: of(|took| took.instance_micros),
@@ -149,6 +152,7 @@ fn plan(number: usize, partitions: usize, user: u64) -> Plan {
 }
 
 async fn decide(server: &RedisServer, plan: impl Fn(u64) -> Plan, together: Option<usize>, tasks: usize) -> Took {
+    flush(server);
     let builder = RedisStore::builder(server.url());
     let builder = match together {
         Some(decisions) => builder.decisions_per_call(decisions),
@@ -166,34 +170,15 @@ async fn decide(server: &RedisServer, plan: impl Fn(u64) -> Plan, together: Opti
     .await
 }
 
-/// Requests through a layer with the three policies.
-async fn layer(server: &RedisServer, batch: u64) -> Took {
-    server.command(&["FLUSHALL"]);
-    send(server, POLICIES.to_vec(), batch, USERS).await
-}
-
-/// Requests of one caller, whose units are prefetched.
-async fn layer_with_blocks(server: &RedisServer) -> Took {
-    server.command(&["FLUSHALL"]);
-    send(
-        server,
-        vec![QuotaPolicy::per_minute("minute", 1_000_000_000)],
-        10_000,
-        1,
-    )
-    .await
-}
-
-async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, batch: u64, users: u64) -> Took {
+/// Requests through a layer with these policies.
+async fn layer(server: &RedisServer, policies: &[QuotaPolicy], users: u64) -> Took {
+    flush(server);
     let store = RedisStore::new(server.url()).expect("the URL is valid");
     let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(Duration::from_secs(30)))
         .scope("scale")
         .key(key::extension::<u64>());
-    let prefetched = policies.into_iter().map(|policy| match batch {
-        1 => policy,
-        _ => policy.with_prefetch(batch),
-    });
-    let builder = prefetched.fold(builder, |builder, policy| builder.policy(policy));
+    let policies = policies.iter().cloned();
+    let builder = policies.fold(builder, |builder, policy| builder.policy(policy));
     let layer = builder.build().expect("the settings are valid");
     let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
     let service = layer.layer(inner);
@@ -214,18 +199,17 @@ async fn send(server: &RedisServer, policies: Vec<QuotaPolicy>, batch: u64, user
 /// Makes `DECISIONS` decisions and returns the resources of one.
 async fn took(server: &RedisServer, decide: impl AsyncFn(u64)) -> Took {
     let decisions = rounds::setting("DECISIONS", 100_000_u64);
-    server.command(&["CONFIG", "RESETSTAT"]);
-    let before = (server_micros(server), own_micros());
+    reset_statistics(server);
+    let before = (seconds(server), own_seconds());
     decide(decisions).await;
-    let after = (server_micros(server), own_micros());
+    let after = (seconds(server), own_seconds());
     let each = |figure: f64| figure / decisions as f64;
     let bytes = info(server, "stats", "total_net_input_bytes:") + info(server, "stats", "total_net_output_bytes:");
-    let calls = info(server, "commandstats", "cmdstat_evalsha:calls=");
     Took {
-        server_micros: each(after.0 - before.0),
-        instance_micros: each(after.1 - before.1),
+        server_micros: each((after.0 - before.0) * 1e6),
+        instance_micros: each((after.1 - before.1) * 1e6),
         bytes: each(bytes),
-        together: decisions as f64 / calls.max(1.0),
+        together: decisions as f64 / script_calls(server).max(1.0),
     }
 }
 
@@ -257,26 +241,4 @@ fn long(number: usize) -> PolicySet {
         QuotaPolicy::per_minute("minute", 100),
     ];
     PolicySet::new(policies.into_iter().take(number)).expect("the policies are valid")
-}
-
-/// The number behind a name in a section of `INFO`.
-fn info(server: &RedisServer, section: &str, name: &str) -> f64 {
-    let info = server.command(&["INFO", section]);
-    let value = info.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("0");
-    let number = value.split(',').next().and_then(|number| number.trim().parse().ok());
-    number.expect("a number")
-}
-
-fn server_micros(server: &RedisServer) -> f64 {
-    (info(server, "cpu", "used_cpu_user:") + info(server, "cpu", "used_cpu_sys:")) * 1e6
-}
-
-/// The processor's time of this process, in ticks of a hundredth of a second.
-fn own_micros() -> f64 {
-    let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let Some((_, fields)) = stat.rsplit_once(')') else {
-        return 0.0;
-    };
-    let ticks = fields.split_whitespace().skip(11).take(2);
-    ticks.filter_map(|ticks| ticks.parse::<f64>().ok()).sum::<f64>() * 10_000.0
 }

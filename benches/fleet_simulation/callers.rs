@@ -33,19 +33,11 @@ fn mix(seed: u64) -> u64 {
 
 /// The requests of these callers in the order of time: nine of ten send one, the others ten, each from one region.
 pub(crate) fn quiet(callers: Range<u64>) -> Vec<Due> {
-    let dues = callers.flat_map(|caller| (0..of_quiet(caller)).map(move |number| (caller, number)));
+    let dues = callers.flat_map(|caller| {
+        let requests = if caller % 10 == 0 { 10 } else { 1 };
+        (0..requests).map(move |number| (caller, number))
+    });
     in_order(dues.map(|(caller, number)| due(caller, number, (mix(caller) % REGIONS as u64) as usize)))
-}
-
-fn of_quiet(caller: u64) -> u64 {
-    match caller % 10 {
-        0 => 10,
-        _ => 1,
-    }
-}
-
-pub(crate) fn quiet_requests(callers: u64) -> u64 {
-    (0..callers).map(of_quiet).sum()
 }
 
 /// Requests of a busy caller: 1 000 send 500 from one region, ten 80 % of their quota and five twice their quota from all.

@@ -55,7 +55,7 @@ const ONE_HOME: Variant = Variant {
     is_cut: false,
 };
 
-pub(crate) const VARIANTS: [Variant; 7] = [
+pub(crate) const VARIANTS: [Variant; 6] = [
     Variant {
         name: "a Redis in each region, a third of the quota each",
         own: Some(QUOTA / 3),
@@ -68,23 +68,18 @@ pub(crate) const VARIANTS: [Variant; 7] = [
     },
     ONE_HOME,
     Variant {
-        name: "one Redis, prefetch",
+        name: "one Redis, prefetching",
         has_prefetch: true,
         ..ONE_HOME
     },
     Variant {
-        name: "one Redis, prefetch, 4 instances a caller",
+        name: "one Redis, prefetching, 4 instances per caller",
         has_prefetch: true,
         instances: FEW,
         ..ONE_HOME
     },
     Variant {
-        name: "one Redis, the third region cut off for 20 s",
-        is_cut: true,
-        ..ONE_HOME
-    },
-    Variant {
-        name: "one Redis, prefetch, 4 instances a caller, the third region cut off for 20 s",
+        name: "the same, the third region cut off for 20 s",
         has_prefetch: true,
         instances: FEW,
         is_cut: true,

@@ -2,17 +2,16 @@
 //! region, or one for all of them, and which of the promises hold.
 //!
 //!     cargo bench -p tower-quota-tests --bench fleet_simulation
-//!     CALLERS=100000 cargo bench -p tower-quota-tests --bench fleet_simulation -- --json FILE --svg FILE
 //!
 //! Layers, prefetching, the rejection cache and the circuit breaker are the crate's own. Redis is replaced by a
 //! `MemoryStore`, which keeps the same counts, some virtual time away. Time is virtual, so the figures do not depend on the
 //! machine. Memory is bounded: callers that send a few requests are independent of each other, and come in slices of
-//! 100 000; the busy ones, which share instances and connections in time, come together. Progress goes to stderr.
+//! 100,000 (`CALLERS` is their number); the busy ones, which share instances and connections in time, come together.
 //!
-//! Each caller may send 60 000 requests in a window of a minute. The columns:
+//! Each caller may send 60,000 requests in a window of a minute. The columns:
 //!
-//! - *calls*: calls a second of all instances, and those at the busiest Redis.
-//! - *wait*: what the layer adds to the requests of busy callers, in milliseconds: the part that does not wait, p50 and p99.
+//! - *calls*: calls a second at the busiest Redis.
+//! - *no wait*: the part of the requests of busy callers to which the layer adds less than a millisecond.
 //! - *over*: requests of a caller beyond its quota, as a part of the quotas of those that sent more.
 //! - *unused*: requests within the quota that were rejected, as a part of what busy callers sent within it.
 //! - *uncounted*: requests that passed because Redis was out of reach.
@@ -21,17 +20,12 @@
 
 mod callers;
 mod fleet;
-mod report;
-#[path = "../../examples/results/mod.rs"]
-mod results;
 #[path = "../rounds/mod.rs"]
 mod rounds;
 
 use std::{
-    env,
     future::Future,
     pin::pin,
-    process::exit,
     task::{Context, Poll, Waker},
     time::Duration,
 };
@@ -41,7 +35,6 @@ use futures_util::{
     future::{Either, select},
     stream::FuturesUnordered,
 };
-use serde_json::json;
 use tokio::{
     runtime::Builder,
     time::{Instant, sleep_until},
@@ -52,58 +45,70 @@ use tower_quota::{
 };
 
 use self::{
-    callers::{Due, QUOTA, WINDOW},
+    callers::{Due, QUOTA, REGIONS, WINDOW},
     fleet::{Answer, Fleet, Variant},
-    report::Report,
-    results::{
-        outputs::{Outputs, USAGE},
-        progress::Progress,
-    },
 };
 
 const START: Timestamp = Timestamp::from_micros(1_767_225_600_000_000);
 
 fn main() {
-    let Some(outputs) = Outputs::of_benchmark(env::args().skip(1)) else {
+    if !rounds::is_asked_for() {
         return;
-    };
-    let outputs = outputs.unwrap_or_else(|mistake| {
-        eprint!("{mistake}\n\n{USAGE}");
-        exit(2);
-    });
-    let (few, mut progress) = (rounds::setting("CALLERS", 10_000_000_u64), Progress::new());
-    let reports: Vec<_> = (0..fleet::VARIANTS.len())
-        .map(|number| run(number, few, &mut progress))
-        .collect();
-    progress.clear();
-    let named = || fleet::VARIANTS.iter().map(|variant| variant.name).zip(&reports);
-    let rows: String = named().map(|(name, report)| report.row(name)).collect();
-    let variants: Vec<_> = named().map(|(name, report)| report.json(name)).collect();
-    let json = json!({
-        "program": "fleet_simulation", "schema": 1, "callers_with_few_requests": few, "variants": variants,
-    });
-    let written = outputs.write(&format!("{}{rows}", report::HEAD), &json);
-    written.expect("the results are written");
+    }
+    let few = rounds::setting("CALLERS", 10_000_000_u64);
+    println!("| | calls a second | no wait | over | unused | uncounted |\n|---|---|---|---|---|---|");
+    for variant in &fleet::VARIANTS {
+        let mut report = Report::default();
+        quiet(variant, few, &mut report);
+        let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
+        let runtime = runtime.expect("the runtime starts");
+        runtime.block_on(busy(variant, &mut report));
+        report.print(variant.name);
+    }
 }
 
-/// One way to spread limits over regions, with all callers.
-fn run(number: usize, few: u64, progress: &mut Progress) -> Report {
-    let (variant, mut report) = (&fleet::VARIANTS[number], Report::new());
-    let all = (callers::quiet_requests(few) + callers::busy().len() as u64) as f64;
-    let mut show = |report: &Report| {
-        let part = (number as f64 + report.requests as f64 / all) / fleet::VARIANTS.len() as f64;
-        let stage = format!("{} of {}, {}", number + 1, fleet::VARIANTS.len(), variant.name);
-        progress.show(&stage, Some(part), report);
-    };
-    quiet(variant, few, &mut report, &mut show);
-    let runtime = Builder::new_current_thread().enable_time().start_paused(true).build();
-    let runtime = runtime.expect("the runtime starts");
-    runtime.block_on(busy(variant, &mut report, &mut show));
-    report
+/// The results of one variant.
+#[derive(Default)]
+struct Report {
+    requests: u64,
+    uncounted: u64,
+    /// Requests of busy callers, and those that did not wait.
+    busy: u64,
+    without_wait: u64,
+    over: u64,
+    over_of: u64,
+    unused: u64,
+    unused_of: u64,
+    calls: [u64; REGIONS],
+}
+
+impl Report {
+    fn answered(&mut self, outcome: Outcome) {
+        self.requests += 1;
+        self.uncounted += u64::from(outcome == Outcome::FailedOpen);
+    }
+
+    fn add_calls(&mut self, fleet: &Fleet) {
+        for (store, calls) in fleet.calls() {
+            self.calls[store] += calls;
+        }
+    }
+
+    fn print(&self, name: &str) {
+        let percent = |part: u64, of: u64| 100.0 * part as f64 / of.max(1) as f64;
+        println!(
+            "| {name} | {} | {:.1}% | {:.1}% | {:.1}% | {:.2}% |",
+            self.calls.iter().max().copied().unwrap_or(0) / WINDOW.as_secs(),
+            percent(self.without_wait, self.busy),
+            percent(self.over, self.over_of),
+            percent(self.unused, self.unused_of),
+            percent(self.uncounted, self.requests),
+        );
+    }
 }
 
 /// The callers that send a few requests. Each request calls the store when it is due, and waits for the round trip.
-fn quiet(variant: &Variant, callers: u64, report: &mut Report, show: &mut impl FnMut(&Report)) {
+fn quiet(variant: &Variant, callers: u64, report: &mut Report) {
     for first in (0..callers).step_by(callers::SLICE as usize) {
         let clock = Clock::manual(START);
         let fleet = Fleet::new(variant, &clock, false);
@@ -114,16 +119,14 @@ fn quiet(variant: &Variant, callers: u64, report: &mut Report, show: &mut impl F
             let Poll::Ready(answer) = decided.poll(&mut Context::from_waker(Waker::noop())) else {
                 panic!("a store that answers at once keeps no request waiting");
             };
-            report.uncounted += u64::from(answer.outcome == Outcome::FailedOpen);
-            report.requests += 1;
+            report.answered(answer.outcome);
         }
         report.add_calls(&fleet);
-        show(report);
     }
 }
 
 /// The callers that send many, all at the same time.
-async fn busy(variant: &Variant, report: &mut Report, show: &mut impl FnMut(&Report)) {
+async fn busy(variant: &Variant, report: &mut Report) {
     let clock = Clock::tokio();
     let into_it = clock.now().as_micros() % WINDOW.as_micros() as u64;
     let start = Instant::now() + WINDOW - Duration::from_micros(into_it);
@@ -131,7 +134,7 @@ async fn busy(variant: &Variant, report: &mut Report, show: &mut impl FnMut(&Rep
     let fleet = Fleet::new(variant, &clock, true);
     let mut passed = Passed::new(window_of(clock.now()), report);
     let (dues, mut waiting) = (callers::busy(), FuturesUnordered::new());
-    for (number, due) in dues.iter().enumerate() {
+    for due in &dues {
         let tick = async {
             if Instant::now() < start + due.at {
                 sleep_until(start + due.at).await;
@@ -153,16 +156,12 @@ async fn busy(variant: &Variant, report: &mut Report, show: &mut impl FnMut(&Rep
                 (due, answer, since.elapsed())
             }),
         }
-        if number % 100 == 0 {
-            show(passed.report);
-        }
     }
     while let Some((due, answer, wait)) = waiting.next().await {
         passed.count(due, &answer, wait);
     }
     passed.judge();
     report.add_calls(&fleet);
-    show(report);
 }
 
 /// The number of the window of a moment.
@@ -191,7 +190,9 @@ impl<'a> Passed<'a> {
         // One that has reached the store after the end of the window belongs to the next one.
         let is_of_it = answer.decided_at.is_none_or(|at| window_of(at) == self.window);
         self.requests[due.caller as usize] += u64::from(is_of_it && answer.outcome.is_admitted());
-        self.report.answered(answer.outcome, wait);
+        self.report.answered(answer.outcome);
+        self.report.busy += 1;
+        self.report.without_wait += u64::from(wait < Duration::from_millis(1));
     }
 
     fn judge(self) {

@@ -9,6 +9,8 @@ use tokio::{
 };
 use tower::{Service, ServiceExt};
 
+use super::rounds::Random;
+
 const TICK: Duration = Duration::from_millis(1);
 
 pub(super) struct Load {
@@ -58,15 +60,13 @@ impl Load {
         S::Future: Send,
     {
         let (mut sent, mut running, start) = (Sent::default(), JoinSet::new(), Instant::now());
-        let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = Random::new(1);
         let mut ticks = interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         for tick in 1..=self.length.as_millis() {
             ticks.tick().await;
             while (sent.requests as f64) < self.rate * TICK.as_secs_f64() * tick as f64 {
-                random ^= random << 13;
-                random ^= random >> 7;
-                random ^= random << 17;
+                let random = random.next().expect("they do not end");
                 let instance = instances[sent.requests as usize % instances.len()].clone();
                 running.spawn(respond(instance, callers.choose(random)));
                 sent.requests += 1;

@@ -6,13 +6,13 @@
     reason = "every benchmark includes this module and uses a part of it"
 )]
 
-use std::{env, fmt, str::FromStr};
+pub mod server;
+
+use std::{env, fmt, fs, str::FromStr, time::Duration};
 
 /// One of the alternatives: a name and what measures it once.
 pub struct Side<'a> {
     name: String,
-    /// A remark for the table.
-    pub note: String,
     measure: Box<dyn FnMut() -> f64 + 'a>,
 }
 
@@ -26,7 +26,6 @@ impl<'a> Side<'a> {
     pub fn new(name: impl Into<String>, measure: impl FnMut() -> f64 + 'a) -> Self {
         Self {
             name: name.into(),
-            note: String::new(),
             measure: Box::new(measure),
         }
     }
@@ -76,11 +75,6 @@ impl Values {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own - other).collect())
     }
 
-    /// Adds the values of `other`, round by round.
-    pub fn plus(&self, other: &Self) -> Self {
-        Self(self.0.iter().zip(&other.0).map(|(own, other)| own + other).collect())
-    }
-
     /// The ratio of this side to `other`: the median over the rounds, each compared within itself.
     pub fn ratio(&self, other: &Self) -> f64 {
         Self(self.0.iter().zip(&other.0).map(|(own, other)| own / other).collect()).median()
@@ -105,19 +99,24 @@ pub fn print(title: &str, unit: &str, sides: &[Side<'_>], values: &[Values]) {
     for (side, own) in sides.iter().zip(values) {
         let decimals = usize::from(own.median() < 10_000.0);
         let range = format!("{:.decimals$}..{:.decimals$}", own.least(), own.most());
-        let line = format!(
-            "  {:42} {:12.decimals$} {range:>19} {:7.2}  {}",
+        println!(
+            "  {:42} {:12.decimals$} {range:>19} {:7.2}",
             side.name,
             own.median(),
-            own.ratio(&values[0]),
-            side.note
+            own.ratio(&values[0])
         );
-        println!("{}", line.trim_end());
     }
 }
 
-/// Returns `true` if `cargo bench` runs this program without a filter or an option of Criterion. `cargo test --benches`
-/// runs it too, to see that it starts.
+/// Measures all sides in `ROUNDS` rounds, after one that opens connections and does not count, and prints a table.
+pub fn table(title: &str, unit: &str, rounds: usize, sides: &mut [Side<'_>]) -> Vec<Values> {
+    measure(1, sides);
+    let values = measure(setting("ROUNDS", rounds), sides);
+    print(title, unit, sides, &values);
+    values
+}
+
+/// Returns `true` if `cargo bench` runs this program. `cargo test --benches` runs it too, to see that it starts.
 pub fn is_asked_for() -> bool {
     env::args().skip(1).eq(["--bench"])
 }
@@ -131,4 +130,44 @@ pub fn setting<T: FromStr>(name: &str, default: T) -> T {
         },
         Err(_) => default,
     }
+}
+
+/// The milliseconds within which this part of the requests ended.
+pub fn millis_at(part: f64, times: &mut [Duration]) -> f64 {
+    times.sort_unstable();
+    let index = ((times.len() - 1) as f64 * part) as usize;
+    times[index].as_secs_f64() * 1_000.0
+}
+
+/// Numbers that look random, the same in each run.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+impl Iterator for Random {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        Some(self.0)
+    }
+}
+
+/// The time for which the threads of this process have run, or NaN where the system does not report it.
+pub fn own_seconds() -> f64 {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else {
+        return f64::NAN;
+    };
+    let nanos = threads.filter_map(|thread| {
+        let schedule = fs::read_to_string(thread.ok()?.path().join("schedstat")).ok()?;
+        schedule.split(' ').next()?.parse::<u64>().ok()
+    });
+    nanos.sum::<u64>() as f64 / 1e9
 }

@@ -1,5 +1,5 @@
 //! The most work of one call, which blocks the server: a backlog from many calls is processed in parts, and every
-//! number is right in the meantime. `cargo bench -p tower-quota-tests --bench longest_call` has the times.
+//! number is right in the meantime.
 
 use std::time::Duration;
 

@@ -16,7 +16,6 @@ pub(crate) fn draw(results: &Value) -> Result<String, String> {
         ("layer", _) => others::layer(&read),
         ("peers", _) => others::peers(&read),
         ("soak", _) => others::soak(&read),
-        ("fleet_simulation", _) => others::fleet(&read),
         (program, _) => Err(format!("there is no picture for the results of {program}")),
     }
 }

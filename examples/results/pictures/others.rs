@@ -1,4 +1,4 @@
-//! Charts of the soak test, the fleet simulation, and benchmarks.
+//! Charts of the soak test and of benchmarks.
 
 use super::{
     super::{
@@ -46,41 +46,6 @@ pub(super) fn soak(results: &Results<'_>) -> Result<String, String> {
         notes: growth.collect::<Result<_, String>>()?,
     };
     Ok(chart.draw())
-}
-
-/// The columns of the simulation's table, with a group of bars for each.
-const COLUMNS: [(&str, &str, &str); 5] = [
-    ("calls to Redis a second", "calls_per_second", ""),
-    ("wait of busy callers, p99", "wait_p99_ms", " ms"),
-    ("requests beyond the quota", "over_quota_percent", " %"),
-    ("quota that was not given", "unused_quota_percent", " %"),
-    ("requests that passed uncounted", "uncounted_percent", " %"),
-];
-
-pub(super) fn fleet(results: &Results<'_>) -> Result<String, String> {
-    let variants = results.entries("variants")?;
-    let group = |(heading, field, unit): (&str, &str, &str)| {
-        let bars = variants.iter().map(|variant| {
-            let value = variant.number(field)?;
-            Ok(Bar {
-                name: variant.text("name")?.to_owned(),
-                colour: Colour::Blue,
-                value,
-                text: format!("{}{unit}", number(value)),
-            })
-        });
-        Ok::<_, String>((heading.to_owned(), bars.collect::<Result<Vec<_>, String>>()?))
-    };
-    let callers = number(results.number("callers_with_few_requests")?);
-    let bars = Bars {
-        id: "fleet-chart".to_owned(),
-        label: "Ways to share limits between three regions, and what each of them costs".to_owned(),
-        groups: COLUMNS.into_iter().map(group).collect::<Result<_, String>>()?,
-        notes: vec![format!(
-            "A simulation of three regions with 100 instances each and {callers} callers, in virtual time."
-        )],
-    };
-    Ok(bars.draw())
 }
 
 /// Draws the time per request of the layer, compared to tower_governor.

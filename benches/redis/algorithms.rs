@@ -2,50 +2,36 @@
 
 use std::fmt::Write as _;
 
-use futures_util::future::join_all;
 use tower_quota::{Algorithm, Outcome, QuotaPolicy, Settlement, Store};
 
 use super::{
+    ROUNDS,
     decisions::{Bench, Decide, POLICIES, StoreAlone, USERS},
-    rounds::{self, Side},
+    rounds::{self, Side, server},
 };
 
 const TASKS: usize = 512;
 
 /// Decisions per second of the server's processor time, which does not depend on what else the machine does.
-pub(super) fn measure(bench: &Bench, rounds: usize) {
-    let stores: Vec<_> = cases()
-        .into_iter()
-        .map(|(name, users, policies)| {
-            let store = StoreAlone::new(&bench.server, policies);
-            (name, AndRelease { store, users })
-        })
-        .collect();
-    let mut sides: Vec<_> = stores
+pub(super) fn measure(bench: &Bench) {
+    let stores = cases().map(|(name, users, policies)| {
+        let store = StoreAlone::new(bench.store(), policies);
+        (name, AndRelease { store, users })
+    });
+    let sides = stores
         .iter()
-        .map(|(name, store)| Side::new(*name, || bench.measure_server(store, TASKS)))
-        .collect();
-    rounds::measure(1, &mut sides);
-    let values = rounds::measure(rounds, &mut sides);
-    let title = format!("{rounds} rounds of {:?}, tasks: {TASKS}", bench.length);
-    rounds::print(&title, "decisions/s", &sides, &values);
+        .map(|(name, store)| Side::new(*name, || bench.measure_server(store, TASKS)));
+    let title = format!("algorithms, tasks: {TASKS}");
+    rounds::table(&title, "per cpu s", ROUNDS, &mut sides.collect::<Vec<_>>());
 }
 
 /// Names, how many users come, and their policies.
-fn cases() -> Vec<(&'static str, usize, Vec<QuotaPolicy>)> {
+fn cases() -> [(&'static str, usize, Vec<QuotaPolicy>); 9] {
     let minute = |algorithm| vec![QuotaPolicy::per_minute("minute", 100).with_algorithm(algorithm)];
     let log = Algorithm::SlidingWindowLog;
     let long = QuotaPolicy::per_hour("hour", 10_000).with_algorithm(log);
-    let slots = QuotaPolicy::concurrent("slots", 100);
-    let mixed = vec![
-        QuotaPolicy::per_second("second", 10),
-        QuotaPolicy::per_minute("minute", 100).with_algorithm(log),
-        QuotaPolicy::per_day("day", 5_000).with_algorithm(Algorithm::FixedWindow),
-        slots.clone(),
-    ];
-    vec![
+    [
         ("token bucket", USERS, minute(Algorithm::TokenBucket)),
-        ("token bucket, three windows", USERS, POLICIES.to_vec()),
         ("strict token bucket", USERS, minute(Algorithm::StrictTokenBucket)),
         ("fixed window", USERS, minute(Algorithm::FixedWindow)),
         ("sliding window counter", USERS, minute(Algorithm::SlidingWindowCounter)),
@@ -53,8 +39,11 @@ fn cases() -> Vec<(&'static str, usize, Vec<QuotaPolicy>)> {
         ("sliding window log, hundreds of entries", 50, vec![long]),
         ("leaky bucket, meter", USERS, minute(Algorithm::LeakyBucketMeter)),
         ("leaky bucket, queue", USERS, minute(queue())),
-        ("concurrent requests, with release", USERS, vec![slots]),
-        ("bucket, log, fixed window, slots, release", USERS, mixed),
+        (
+            "concurrent requests, with release",
+            USERS,
+            vec![QuotaPolicy::concurrent("slots", 100)],
+        ),
     ]
 }
 
@@ -105,48 +94,10 @@ pub(super) fn print_sizes(bench: &Bench) {
         print_line(name, bench, &[policy], requests);
     }
     print_line("token bucket, three windows", bench, &POLICIES, &[1]);
-}
-
-/// Prints the server's memory for each of many callers, tables and the rest of allocations included.
-///
-/// A level of at most 2^32 microseconds is narrow. One unit of 30 a day is; one of 20 a day is not, nor are two of 30: a
-/// caller who has used more than 71 minutes of a window takes as much as these.
-pub(super) fn print_bytes_of_many(bench: &Bench) {
-    const CALLERS: usize = 250_000;
-    println!("\nbytes in the server for a caller with three token buckets, of {CALLERS} callers with a request each");
-    for (layout, a_day) in [("narrow", 30), ("wide", 20)] {
-        let policies = [
-            QuotaPolicy::per_second("second", 5),
-            QuotaPolicy::per_minute("minute", 10),
-            // A unit is restored only after more than half an hour, so no caller expires during the measurement.
-            QuotaPolicy::per_day("day", a_day),
-        ];
-        bench.flush();
-        let store = StoreAlone::new(&bench.server, policies);
-        let before = used_memory(bench);
-        bench.runtime.block_on(async {
-            for first in (0..CALLERS).step_by(TASKS) {
-                let callers = first..CALLERS.min(first + TASKS);
-                join_all(callers.map(|caller| store.acquire(caller))).await;
-            }
-        });
-        let key = bench.server.command(&["RANDOMKEY"]);
-        let usage = bench.server.command(&["MEMORY", "USAGE", &key]);
-        let each = (used_memory(bench) - before) as f64 / CALLERS as f64;
-        println!("  {layout:6}  used_memory: {each:.0}, MEMORY USAGE: {usage}");
-    }
-    println!(
-        "  by the classes of jemalloc, narrow: 64 for the value (44 bytes with its object), 32 for the key, 24 for its"
-    );
-    println!("  entry in each of two tables (all keys, expiries); what is left are the places of these tables");
-}
-
-fn used_memory(bench: &Bench) -> u64 {
-    let info = bench.server.command(&["INFO", "memory"]);
-    let used = info
-        .lines()
-        .find_map(|line| line.strip_prefix("used_memory:")?.trim().parse().ok());
-    used.expect("a number")
+    // One unit of 20 per day is more than 2^32 microseconds, about 71 minutes.
+    let [second, minute, _] = POLICIES;
+    let wide = [second, minute, QuotaPolicy::per_day("day", 20)];
+    print_line("three windows, wide", bench, &wide, &[1]);
 }
 
 fn print_line(name: &str, bench: &Bench, policies: &[QuotaPolicy], requests: &[usize]) {
@@ -158,8 +109,8 @@ fn print_line(name: &str, bench: &Bench, policies: &[QuotaPolicy], requests: &[u
 }
 
 fn bytes(bench: &Bench, policies: &[QuotaPolicy], requests: usize) -> u64 {
-    bench.flush();
-    let store = StoreAlone::new(&bench.server, policies.to_vec());
+    server::flush(&bench.server);
+    let store = StoreAlone::new(bench.store(), policies.to_vec());
     bench.runtime.block_on(async {
         for _ in 0..requests {
             assert_eq!(store.acquire(0).await.outcome(), Outcome::Allowed);
