@@ -9,14 +9,13 @@ Options:
   --rounds N     rounds of every table of ratios (5)
   --seconds N    length of one turn of one limiter in a round (1)
   --users N      users that are counted (100000)
-  --rate N       requests a second of the open loop (5000)
   --only NAME    only limiters with this in their names, beside the bare script and tower-quota
-  --part NAME    only this part: allowed, rejected, open, size, outage, memory, http; may be given several times
-  --json FILE    the numbers of the parts allowed, rejected, open and memory for machines, also to FILE; - is stdout, and the
-                 text goes to stderr
+  --part NAME    only this part: allowed, rejected, size; may be given several times
+  --json FILE    the numbers of the parts allowed and rejected for machines, also to FILE; - is stdout, and the text
+                 goes to stderr
   --svg FILE     a picture of the part allowed, also to FILE; - is stdout, and the text goes to stderr";
 
-const PARTS: [&str; 7] = ["allowed", "rejected", "open", "size", "outage", "memory", "http"];
+const PARTS: [&str; 3] = ["allowed", "rejected", "size"];
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -24,7 +23,6 @@ pub struct Options {
     /// The length of one turn.
     pub length: Duration,
     pub users: u32,
-    pub rate: u32,
     pub outputs: Outputs,
     only: Option<String>,
     parts: Vec<String>,
@@ -36,7 +34,6 @@ impl Options {
             rounds: 5,
             length: Duration::from_secs(1),
             users: 100_000,
-            rate: 5_000,
             outputs: Outputs::default(),
             only: None,
             parts: Vec::new(),
@@ -48,7 +45,6 @@ impl Options {
                 "--rounds" => options.rounds = number(&name, &value, 1, 1_000)?,
                 "--seconds" => options.length = Duration::from_secs_f64(number(&name, &value, 0.05, 600.0)?),
                 "--users" => options.users = number(&name, &value, 1, 999_999)?,
-                "--rate" => options.rate = number(&name, &value, 1, 1_000_000)?,
                 "--only" => options.only = Some(value),
                 "--part" if PARTS.contains(&value.as_str()) => options.parts.push(value),
                 "--part" => return Err(format!("--part: {value} is none of {}", PARTS.join(", "))),

@@ -1,21 +1,21 @@
 //! The measurements, the same for every limiter.
 
 mod closed;
-mod http;
-mod memory;
-mod open;
-mod outage;
 mod server;
 mod size;
 
-use std::{future::Future, time::Duration};
+use std::future::Future;
 
 use serde_json::{Map, Value, json};
 use test_kit::RedisServer;
 use tokio::runtime::Runtime;
 
 use self::server::Server;
-use crate::{options::Options, peers::{self, Limiter, Peer, Tables, Windows, windows}, results::outputs::rounded};
+use crate::{
+    options::Options,
+    peers::{self, Limiter, Peer, Windows, windows},
+    results::outputs::rounded,
+};
 
 /// Limits that no user comes near.
 const WIDE: Windows = windows(100, 1_000, 50_000);
@@ -47,7 +47,7 @@ impl<'a> Bench<'a> {
 
     /// Measures all parts that are wanted, prints their tables, and returns the numbers for machines.
     pub fn run(&self) -> Value {
-        let (mut closed, mut open, mut memory) = (Vec::new(), Vec::new(), Vec::new());
+        let mut closed = Vec::new();
         if self.options.wants("allowed") {
             for tasks in [64, 512] {
                 closed.extend(self.closed("All allowed", tasks, self.options.users, WIDE));
@@ -57,34 +57,21 @@ impl<'a> Bench<'a> {
             closed.extend(self.closed("One hot key, rejected by the second", 512, 1, SHORT_OF_SECONDS));
             closed.extend(self.closed("One hot key, rejected by the day", 512, 1, SHORT_OF_DAYS));
         }
-        if self.options.wants("open") {
-            open = self.open();
-        }
         if self.options.wants("size") {
             self.sizes();
-        }
-        if self.options.wants("outage") {
-            self.outages();
-        }
-        if self.options.wants("memory") {
-            memory = self.memory();
-        }
-        if self.options.wants("http") {
-            self.http();
         }
         let version = peers::version(Some("tower-quota"));
         json!({
             "program": "peers", "schema": 1, "tower_quota_version": version,
             "rounds": self.options.rounds, "seconds_per_turn": rounded(self.options.length.as_secs_f64()),
-            "users": self.options.users, "open_rate_per_second": self.options.rate,
-            "closed": closed, "open": open, "memory": memory,
+            "users": self.options.users, "closed": closed,
         })
     }
 
     /// Connected to the one server, in the order in which they take turns.
     fn connect(&self, windows: Windows) -> Vec<(&'a Peer, Limiter)> {
-        let peers = self.peers.iter().filter(|peer| peer.tables != Tables::Outages);
-        peers
+        self.peers
+            .iter()
             .map(|&peer| {
                 let connected = self.runtime.block_on((peer.connect)(self.server.url(), windows));
                 let limiter = connected.unwrap_or_else(|error| panic!("{}: {error}", peer.name));
@@ -123,8 +110,4 @@ fn joined(fields: impl IntoIterator<Item = Map<String, Value>>) -> Value {
 
 fn named(name: &str, version: &str) -> Map<String, Value> {
     Map::from_iter([("name".to_owned(), json!(name)), ("version".to_owned(), json!(version))])
-}
-
-fn milliseconds(duration: Duration) -> String {
-    format!("{:.2}", duration.as_secs_f64() * 1_000.0)
 }

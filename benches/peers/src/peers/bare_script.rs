@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::Router;
-use http::{HeaderMap, StatusCode};
 use redis::{Client, Script, cmd};
 
-use super::{Answer, BoxFuture, Connected, Limiter, Peer, Tables, USER, Windows, user_id};
+use super::{Answer, BoxFuture, Connected, Limiter, Peer, Windows, user_id};
 
 pub(super) const PEER: Peer = Peer {
     name: "bare script",
@@ -15,7 +13,6 @@ pub(super) const PEER: Peer = Peer {
     atomic: "yes",
     fields: "none",
     failure: "error",
-    tables: Tables::Costs,
     connect,
 };
 
@@ -32,31 +29,19 @@ fn connect(url: String, windows: Windows) -> BoxFuture<Connected> {
             charges.extend(most.to_le_bytes());
         }
         let charges: Arc<[u8]> = charges.into();
-        let decide = move |user: String| {
+        let ask = move |user| {
             let (mut connection, hash, charges) = (connection.clone(), Arc::clone(&hash), Arc::clone(&charges));
-            async move {
+            Box::pin(async move {
                 let mut command = cmd("EVALSHA");
-                let key = format!("bare:{{{user}}}");
+                let key = format!("bare:{{{}}}", user_id(user));
                 command.arg(&*hash).arg(1).arg(key).arg(&*charges);
                 match command.query_async::<Vec<u8>>(&mut connection).await.as_deref() {
                     Ok([1, ..]) => Answer::Allowed,
                     Ok(_) => Answer::Rejected,
                     Err(_) => Answer::Failed(500),
                 }
-            }
+            }) as BoxFuture<_>
         };
-        let served = decide.clone();
-        let handler = move |headers: HeaderMap| async move {
-            let user = headers.get(USER).and_then(|value| value.to_str().ok());
-            match served(user.unwrap_or_default().to_owned()).await {
-                Answer::Allowed => StatusCode::OK,
-                Answer::Rejected => StatusCode::TOO_MANY_REQUESTS,
-                Answer::Uncounted | Answer::Failed(_) => StatusCode::INTERNAL_SERVER_ERROR,
-            }
-        };
-        Ok(Limiter {
-            ask: Arc::new(move |user| Box::pin(decide(user_id(user)))),
-            router: Router::new().fallback(handler),
-        })
+        Ok(Limiter(Arc::new(ask)))
     })
 }

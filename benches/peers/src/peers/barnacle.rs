@@ -5,7 +5,7 @@ use barnacle_rs::{
     BarnacleKey, BarnacleLayer, BarnacleStore, FredBarnacleStore, Identity, Limit, RateLimitScope, RedisBarnacleStore,
 };
 
-use super::{Answer, BoxFuture, Connected, Peer, Tables, USER, Windows, limited};
+use super::{Answer, BoxFuture, Connected, Peer, USER, Windows, limited};
 
 const FRED: Peer = Peer {
     name: "barnacle-rs (fred)",
@@ -14,7 +14,6 @@ const FRED: Peer = Peer {
     atomic: "yes",
     fields: "X-RateLimit, one window",
     failure: "closed, 503",
-    tables: Tables::All,
     connect: |url, windows| Box::pin(async move { layer(FredBarnacleStore::from_url(&url).await?, windows) }),
 };
 

@@ -2,7 +2,6 @@
 
 mod bare_script;
 mod barnacle;
-mod tower_governor;
 mod tower_quota;
 mod tower_rate_limiter;
 mod tower_rate_tier;
@@ -18,7 +17,7 @@ use std::{
 };
 
 use axum::{
-    BoxError, Router,
+    BoxError,
     body::{Body, Bytes, HttpBody},
 };
 use http::{Request, Response};
@@ -33,30 +32,16 @@ type Ask = dyn Fn(u32) -> BoxFuture<Answer> + Send + Sync;
 
 /// A service with limits.
 #[derive(Clone)]
-pub struct Limiter {
-    ask: Arc<Ask>,
-    /// The same for a server.
-    pub router: Router,
-}
+pub struct Limiter(Arc<Ask>);
 
 impl Limiter {
     /// One decision about a user.
     pub fn ask(&self, user: u32) -> BoxFuture<Answer> {
-        (self.ask)(user)
+        (self.0)(user)
     }
 }
 
 pub type Connected = Result<Limiter, Box<dyn Error + Send + Sync>>;
-
-/// Which of the tables a limiter has a row in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tables {
-    All,
-    /// A variant that differs in what a decision costs only.
-    Costs,
-    /// A variant that differs in what an outage does only, or would decide without Redis under load.
-    Outages,
-}
 
 /// A limiter and its properties, from its documentation and source.
 pub struct Peer {
@@ -70,7 +55,6 @@ pub struct Peer {
     pub fields: &'static str,
     /// The behavior without Redis that its settings here promise.
     pub failure: &'static str,
-    pub tables: Tables,
     pub connect: fn(url: String, windows: Windows) -> BoxFuture<Connected>,
 }
 
@@ -78,17 +62,6 @@ impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Peer").field("name", &self.name).finish_non_exhaustive()
     }
-}
-
-/// A limiter that counts in this process.
-#[derive(Debug)]
-pub struct Local {
-    pub name: &'static str,
-    /// Its name in `Cargo.lock`.
-    pub package: Option<&'static str>,
-    pub fields: &'static str,
-    pub one: fn(Window) -> Limiter,
-    pub three: fn(Windows) -> Limiter,
 }
 
 /// As `Cargo.lock` has it.
@@ -107,7 +80,7 @@ pub fn all() -> Vec<Peer> {
     peers.extend(tower_quota::PEERS);
     peers.extend(barnacle::PEERS);
     peers.extend(tower_rate_limiter::PEERS);
-    peers.extend(tower_rate_tier::PEERS);
+    peers.push(tower_rate_tier::PEER);
     peers
 }
 
@@ -117,22 +90,6 @@ pub struct Window {
     pub name: &'static str,
     pub quota: u32,
     pub length: Duration,
-}
-
-/// All that count in this process. The first is the service without a limiter, the second is the crate itself.
-pub fn all_local() -> Vec<Local> {
-    let mut locals = vec![Local {
-        name: "no limiter",
-        package: None,
-        fields: "none",
-        one: |_| limited_service(inner(), |response| Answer::of(response, || true)),
-        three: |_| limited_service(inner(), |response| Answer::of(response, || true)),
-    }];
-    locals.extend(tower_quota::LOCALS);
-    locals.extend(tower_governor::LOCALS);
-    locals.extend(tower_rate_limiter::LOCALS);
-    locals.extend(tower_rate_tier::LOCALS);
-    locals
 }
 
 impl Window {
@@ -217,8 +174,7 @@ where
     B: HttpBody<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let router = Router::new().fallback_service(service.clone());
-    let ask = Arc::new(move |user| {
+    Limiter(Arc::new(move |user| {
         let service = service.clone();
         Box::pin(async move {
             let request = Request::builder().header(USER, user_id(user)).body(Body::empty());
@@ -226,8 +182,7 @@ where
             let Ok(response) = service.oneshot(request).await;
             answer(&response)
         }) as BoxFuture<_>
-    });
-    Limiter { ask, router }
+    }))
 }
 
 /// A name of the same length for all users.
