@@ -39,7 +39,7 @@ mod tests {
     #[test]
     fn a_rejection_ends_at_the_microsecond_at_which_the_charge_passes() {
         let bucket = Bucket::token(60, 60, 60).unwrap();
-        let (one, empty) = (bucket.weight, Reading::Bucket(BucketReading::of(bucket.limit)));
+        let (one, empty) = (bucket.weight, Reading::Bucket(BucketReading::from(bucket.limit)));
         let counter = Counter::Bucket(bucket);
         assert_eq!(
             counter.rejection(empty, 7, one, one, 0, 0),

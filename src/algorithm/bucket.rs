@@ -37,9 +37,17 @@ pub(crate) struct OtherRate {
     pub(crate) is_kept: bool,
 }
 
-impl BucketReading {
-    pub(crate) fn of(used: u64) -> Self {
+impl From<u64> for BucketReading {
+    #[inline]
+    fn from(used: u64) -> Self {
         Self { used, other: None }
+    }
+}
+
+impl From<BucketReading> for u64 {
+    #[inline]
+    fn from(reading: BucketReading) -> Self {
+        reading.used
     }
 }
 
@@ -112,7 +120,7 @@ impl Bucket {
     pub(crate) fn reading_of(&self, level: u64, by: &Self) -> BucketReading {
         let used = self.converted(level, by.weight);
         if level == 0 || self.has_numbers_of(by) {
-            return BucketReading::of(used);
+            return BucketReading::from(used);
         }
         let rate = |bucket: &Self| bucket.drain as f64 / bucket.weight as f64;
         let is_owed = rate(by) > rate(self) && (by.keeps_rate || used > self.limit);
@@ -180,7 +188,7 @@ impl Arithmetic for Bucket {
 
     #[inline]
     fn read(&self, used: &u64, times: Times, _charge: u64, _first: u64) -> BucketReading {
-        BucketReading::of(self.drained(*used, times.elapsed()))
+        BucketReading::from(self.drained(*used, times.elapsed()))
     }
 
     #[inline]
@@ -249,7 +257,7 @@ impl Arithmetic for Bucket {
     }
 
     fn received(mut next: impl FnMut() -> Option<u64>) -> Option<Self::Reading> {
-        next().map(BucketReading::of)
+        next().map(BucketReading::from)
     }
 
     #[inline]
@@ -313,7 +321,7 @@ impl Arithmetic for Bucket {
         _hold: u64,
     ) -> Option<BucketReading> {
         let later = match reading.other {
-            None => BucketReading::of(self.drained(reading.used, elapsed)),
+            None => BucketReading::from(self.drained(reading.used, elapsed)),
             Some(mut other) => {
                 other.level = other.level.saturating_sub(elapsed.saturating_mul(other.drain.get()));
                 BucketReading {
@@ -509,10 +517,10 @@ mod tests {
         let leaky = Bucket::leaky(2, 1, 3).unwrap();
         let unit = leaky.weight;
         let delays: Vec<u64> = (0..4)
-            .map(|ahead| leaky.delay(BucketReading::of(ahead * unit), unit))
+            .map(|ahead| leaky.delay(BucketReading::from(ahead * unit), unit))
             .collect();
         assert_eq!(delays, [0, 500_000, 1_000_000, 1_500_000]);
-        let admits = |used| leaky.admits(BucketReading::of(used), 0, unit);
+        let admits = |used| leaky.admits(BucketReading::from(used), 0, unit);
         assert!(admits(3 * unit) && !admits(3 * unit + 1));
     }
 

@@ -9,8 +9,9 @@ impl FixedWindow {
         Self(Window::new(quota, window_secs))
     }
 
+    #[inline]
     pub(crate) fn counted(&self, used: u64, times: Times) -> u64 {
-        if self.0.start(times.last) == self.0.start(times.now) {
+        if times.last >= self.0.start(times.now) {
             used.min(MAX_COUNT)
         } else {
             0
@@ -95,10 +96,12 @@ impl Arithmetic for FixedWindow {
         self.0.charged(used, charge)
     }
 
+    #[inline]
     fn remaining(&self, used: u64, _now: u64) -> u64 {
         self.0.limit.saturating_sub(used)
     }
 
+    #[inline]
     fn reset(&self, used: u64, now: u64) -> Option<u64> {
         let least = self.0.least_time_for(self.remaining(used, now));
         Some(self.0.left(now).max(least))

@@ -27,6 +27,7 @@ mod fixed_window;
 mod limit;
 mod lockout;
 mod newcomer;
+mod plain;
 pub(crate) mod sliding_counter;
 pub(crate) mod sliding_log;
 mod window;
@@ -46,6 +47,7 @@ pub(crate) use self::{
     limit::{Limit, PolicyReading},
     lockout::Lockout,
     newcomer::Newcomer,
+    plain::{PlainCounter, PlainRejection},
     sliding_counter::SlidingCounter,
     sliding_log::SlidingLog,
     window::Window,

@@ -19,10 +19,12 @@ impl Window {
         }
     }
 
+    #[inline]
     pub(super) fn start(&self, moment: u64) -> u64 {
         moment - moment % self.micros
     }
 
+    #[inline]
     pub(super) fn left(&self, moment: u64) -> u64 {
         self.micros - moment % self.micros
     }
@@ -40,7 +42,12 @@ impl Window {
         charge.min(self.bound.saturating_sub(used))
     }
 
+    #[inline]
     pub(super) fn least_time_for(&self, units: u64) -> u64 {
+        // Divisions of `u128` are slow.
+        if let Some(product) = units.checked_mul(self.micros) {
+            return product.div_ceil(2 * self.limit);
+        }
         let micros = (u128::from(units) * u128::from(self.micros)).div_ceil(2 * u128::from(self.limit));
         u64::try_from(micros).unwrap_or(u64::MAX)
     }

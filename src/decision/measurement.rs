@@ -270,7 +270,7 @@ impl<'a> MeasuredCharge<'a> {
         let (limit, now) = (self.charge.checked().limit(), self.moment.now.as_micros());
         let first = limit
             .newcomer
-            .map(|newcomer| Reading::Bucket(BucketReading::of(newcomer.level)));
+            .map(|newcomer| Reading::Bucket(BucketReading::from(newcomer.level)));
         first != Some(self.reading.counted) && limit.full_after(*self.reading, now).is_some()
     }
 

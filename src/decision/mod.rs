@@ -27,7 +27,7 @@ pub use self::{
 };
 pub(crate) use self::{
     answer::{ChargeRejections, Read, Reads},
-    charged::{BucketRejection, Charged, PlanRef},
+    charged::{Charged, PlanRef},
     costs::{Costs, UnitCosts},
     measurement::MeasuredCharge,
     outcome::{Cached, retry_seconds, whole_seconds},

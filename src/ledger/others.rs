@@ -1,5 +1,5 @@
 use crate::{
-    algorithm::{Counter, Reader, State, Times, Writer},
+    algorithm::{Counter, Form, Reader, State, Times, Writer},
     clock::Timestamp,
 };
 
@@ -43,6 +43,15 @@ impl Others {
         let (last, now) = (self.at.as_micros(), now.as_micros());
         let mut states = self.states.iter();
         states.any(|foreign| foreign.counter.is_used(&foreign.state, last, now))
+    }
+
+    /// Never for logs, whose entries determine the time while a clock is behind.
+    pub(super) fn have_expired(&self, now: Timestamp) -> bool {
+        let (last, now) = (self.at.as_micros(), now.as_micros());
+        let is_expired = |foreign: &UnknownEntry| {
+            foreign.counter.form() == Form::Numbers && foreign.counter.empty_at(&foreign.state, last) <= now
+        };
+        self.states.iter().all(is_expired)
     }
 
     /// Shadow mode is not stored.

@@ -13,7 +13,7 @@ use crate::{
     clock::Timestamp,
     decision::{PartPlan, PartSettlement, Read, Reads},
     lease::Lease,
-    policy::{MAX_BUCKETS, Policy, PolicySet},
+    policy::{MAX_PLAIN, Policy, PolicySet},
 };
 
 #[derive(Clone, Debug)]
@@ -95,28 +95,28 @@ impl PartitionState {
         }
     }
 
-    pub(crate) fn of_buckets(at: Timestamp, birth: u32, policies: &PolicySet, levels: [u64; MAX_BUCKETS]) -> Self {
-        let levels = levels.iter().take(policies.iter().len());
+    pub(crate) fn of_levels(at: Timestamp, birth: u32, policies: &PolicySet, levels: [u64; MAX_PLAIN]) -> Self {
+        let states = policies.iter().zip(levels);
+        let states = states.filter_map(|(policy, level)| Some(policy.counter().plain()?.state(level)));
         Self {
             at,
             birth,
-            states: levels.map(|level| State::Bucket(*level)).collect(),
+            states: states.collect(),
             policies: Some(policies.clone()),
             others: None,
         }
     }
 
-    /// `None` if there is anything but a few buckets.
-    pub(crate) fn buckets(&self) -> Option<(Timestamp, u32, &PolicySet, [u64; MAX_BUCKETS])> {
+    /// `None` if there is anything but a few levels.
+    pub(crate) fn levels(&self) -> Option<(Timestamp, u32, &PolicySet, [u64; MAX_PLAIN])> {
         let policies = self.policies.as_ref()?;
-        let mut levels = [0; MAX_BUCKETS];
+        let mut levels = [0; MAX_PLAIN];
         let count = self.states.len();
-        if self.others.is_some() || count != policies.iter().len() || count > MAX_BUCKETS {
+        if self.others.is_some() || count != policies.iter().len() || count > MAX_PLAIN {
             return None;
         }
         for (level, state) in levels.iter_mut().zip(&self.states) {
-            let State::Bucket(used) = state else { return None };
-            *level = *used;
+            *level = state.level()?;
         }
         Some((self.at, self.birth, policies, levels))
     }
@@ -222,6 +222,9 @@ impl PartitionState {
             }
         }
         (self.at, self.birth) = (now, found.moment.birth);
+        if self.others.as_ref().is_some_and(|others| others.have_expired(now)) {
+            self.others = None;
+        }
         true
     }
 

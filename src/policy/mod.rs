@@ -19,7 +19,7 @@ pub use self::{
 pub(crate) use self::{
     caller_quotas::Numbers,
     quota_policy::CallerQuotaBounds,
-    set::{BatchTerms, MAX_BUCKETS, MAX_UNITS, Policy, PolicyTraits},
+    set::{BatchTerms, MAX_PLAIN, MAX_UNITS, Policy, PolicyTraits},
     unit::UnitId,
 };
 pub use crate::algorithm::{CalendarPeriod, Weekday};

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::{Algorithm, CalendarPeriod, Direction, QuotaPolicy, QuotaUnit, UnitName, check};
 use crate::{
-    algorithm::{Bucket, Counter, Form, Limit, Lockout, Newcomer},
+    algorithm::{Counter, Form, Limit, Lockout, Newcomer, PlainCounter},
     error::{ConfigError, ConfigErrorKind},
     sync::per_thread::CachePadded,
 };
@@ -91,8 +91,8 @@ impl Policy {
         counted.max(self.lockout().map_or(0, |lockout| lockout.micros))
     }
 
-    /// Only if it is shown with its numbers alone.
-    fn plain_bucket(&self) -> Option<Bucket> {
+    /// Only if requests are charged and reported by its numbers alone.
+    fn plain(&self) -> Option<PlainCounter> {
         let (policy, limit) = (&self.policy, &self.limit);
         let is_unusual = policy.is_shadow
             || policy.is_hidden
@@ -100,12 +100,9 @@ impl Policy {
             || limit.quota.is_some()
             || limit.lockout.is_some()
             || limit.newcomer.is_some();
-        match limit.counter {
-            Counter::Bucket(bucket) if policy.unit == QuotaUnit::Requests && !bucket.is_leaky && !is_unusual => {
-                Some(bucket)
-            }
-            _ => None,
-        }
+        let is_queue = matches!(policy.algorithm, Algorithm::LeakyBucketQueue { .. });
+        let is_plain = policy.unit == QuotaUnit::Requests && !is_queue && !is_unusual;
+        limit.counter.plain().filter(|_| is_plain)
     }
 
     fn is_confused_with(&self, other: &Self) -> bool {
@@ -144,7 +141,7 @@ pub struct PolicySet(Arc<CachePadded<Listed>>);
 struct Listed {
     policies: Arc<[Policy]>,
     traits: PolicyTraits,
-    buckets: SmallVec<[Bucket; MAX_BUCKETS]>,
+    plain: SmallVec<[PlainCounter; MAX_PLAIN]>,
 }
 
 /// In a plan, a flag is set if it is set for one of its sets.
@@ -268,15 +265,15 @@ impl PolicySet {
             has_newcomers: checked.iter().any(|policy| policy.newcomer().is_some()),
             has_prefetch: checked.iter().all(|policy| BatchTerms::of(&policy.policy).is_some()),
         };
-        let buckets: Option<SmallVec<_>> = match checked.len() <= MAX_BUCKETS && !traits.has_prefetch {
-            true => checked.iter().map(Policy::plain_bucket).collect(),
+        let plain: Option<SmallVec<_>> = match checked.len() <= MAX_PLAIN && !traits.has_prefetch {
+            true => checked.iter().map(Policy::plain).collect(),
             false => None,
         };
-        let (policies, buckets) = (checked.into(), buckets.unwrap_or_default());
+        let (policies, plain) = (checked.into(), plain.unwrap_or_default());
         let listed = Listed {
             policies,
             traits,
-            buckets,
+            plain,
         };
         Self(Arc::new(CachePadded(listed)))
     }
@@ -328,10 +325,11 @@ impl PolicySet {
         Arc::ptr_eq(self.list(), other.list())
     }
 
-    /// Empty unless the policies are up to three token buckets of requests without further settings.
+    /// Empty unless there are up to three policies, all of which are plain: buckets without a queue and fixed windows
+    /// of requests, without further settings.
     #[inline]
-    pub(crate) fn buckets(&self) -> &[Bucket] {
-        &self.0.buckets
+    pub(crate) fn plain(&self) -> &[PlainCounter] {
+        &self.0.plain
     }
 
     #[inline]
@@ -381,7 +379,7 @@ fn indistinguishable(name: &str, other: &str) -> ConfigError {
 /// Bounds the size of a value in Redis.
 pub(crate) const MAX_POLICIES: usize = 16;
 
-pub(crate) const MAX_BUCKETS: usize = 3;
+pub(crate) const MAX_PLAIN: usize = 3;
 
 pub(crate) const MAX_UNITS: usize = 3;
 

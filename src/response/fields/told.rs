@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 
 use super::{EmitWhen, Form, ResponseFields};
 use crate::{
-    decision::{Allowance, BucketRejection, Charged, Decision, Outcome, retry_seconds},
+    algorithm::PlainRejection,
+    decision::{Allowance, Charged, Decision, Outcome, retry_seconds},
     fields::{LimitNumbers, MAX_INTEGER, Prepared, RetryAfter},
     policy::{PolicySet, QuotaPolicy, QuotaUnit},
     sync::random,
@@ -122,16 +123,14 @@ impl ResponseFields {
             is_low: false,
         };
         let mut longest = Some(Duration::ZERO);
-        for (position, rejection) in charged.rejections(policies).enumerate() {
-            let BucketRejection {
-                policy, is_violated, ..
-            } = rejection;
+        for (position, (policy, rejection)) in charged.rejections(policies).enumerate() {
+            let PlainRejection { is_violated, wait, .. } = rejection;
             let (mut remaining, mut seconds) = (rejection.remaining, rejection.window.div_ceil(1_000_000));
             if is_violated {
-                longest = longer(longest, rejection.wait.map(Duration::from_micros));
+                longest = longer(longest, wait.map(Duration::from_micros));
                 told.violated = told.violated.and_then(|violated| with_bit(violated, position));
                 let window = policy.window();
-                self.cap_rate((policy, window), rejection.wait.is_some(), &mut remaining, &mut seconds);
+                self.cap_rate((policy, window), wait.is_some(), &mut remaining, &mut seconds);
             }
             let numbers = LimitNumbers {
                 policy: position,

@@ -17,8 +17,8 @@ use crate::{
 /// Use this for a service with one instance, for tests, and as the fallback of a `RedisStore`. Processes do *not* share
 /// their counts: N instances admit N times the quota. Clones share their state. Calls never fail or time out.
 ///
-/// The number of partitions is bounded. The default of 262,144 takes about 21 MB with up to three token or leaky
-/// buckets, and about 46 MB with other algorithms; a [sliding window log](crate::Algorithm::SlidingWindowLog) takes
+/// The number of partitions is bounded. The default of 262,144 takes about 21 MB with up to three buckets or fixed
+/// windows, and about 46 MB with other algorithms; a [sliding window log](crate::Algorithm::SlidingWindowLog) takes
 /// about 32 bytes more for each request in its window. Expired partitions are removed when new ones need room.
 ///
 /// ```

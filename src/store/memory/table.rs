@@ -1,12 +1,12 @@
 use std::mem;
 
 use crate::{
-    algorithm::{EvictionPriority, State, Times},
+    algorithm::{EvictionPriority, Times},
     clock::Timestamp,
     decision::{Charged, PlanRef},
     ledger::PartitionState,
     partition::PartitionId,
-    policy::{MAX_BUCKETS, PolicySet},
+    policy::{MAX_PLAIN, PolicySet},
     sync::random::Sequence,
     telemetry,
 };
@@ -38,10 +38,10 @@ struct Slot {
 enum Content {
     #[default]
     Free,
-    /// Up to three buckets, without an allocation.
-    Buckets {
+    /// Up to three policies with a level each, without an allocation.
+    Levels {
         at: Timestamp,
-        levels: [u64; MAX_BUCKETS],
+        levels: [u64; MAX_PLAIN],
         policies: PolicySet,
         birth: u32,
         is_visited: bool,
@@ -54,8 +54,8 @@ enum Content {
 
 impl Content {
     fn new(state: PartitionState, is_visited: bool) -> Self {
-        match state.buckets() {
-            Some((at, birth, policies, levels)) => Self::Buckets {
+        match state.levels() {
+            Some((at, birth, policies, levels)) => Self::Levels {
                 at,
                 levels,
                 policies: policies.clone(),
@@ -74,18 +74,18 @@ impl Content {
         matches!(self, Self::Free)
     }
 
-    /// Afterwards, the state may have become one of buckets, or no longer be.
+    /// Afterwards, the state may have become one of levels, or no longer be.
     fn with<T>(&mut self, is_visit: bool, step: impl FnOnce(&mut PartitionState) -> T) -> Option<T> {
         let (result, replaced) = match self {
             Self::Free => return None,
-            Self::Buckets {
+            Self::Levels {
                 at,
                 levels,
                 policies,
                 birth,
                 is_visited,
             } => {
-                let mut state = PartitionState::of_buckets(*at, *birth, policies, *levels);
+                let mut state = PartitionState::of_levels(*at, *birth, policies, *levels);
                 let result = step(&mut state);
                 *is_visited |= is_visit;
                 (result, Self::new(state, *is_visited))
@@ -93,7 +93,7 @@ impl Content {
             Self::Any { state, is_visited } => {
                 let result = step(state);
                 *is_visited |= is_visit;
-                if state.buckets().is_none() {
+                if state.levels().is_none() {
                     return Some(result);
                 }
                 (result, Self::new(PartitionState::clone(state), *is_visited))
@@ -106,11 +106,11 @@ impl Content {
     fn is_empty(&self, now: Timestamp) -> bool {
         match self {
             Self::Free => true,
-            Self::Buckets {
+            Self::Levels {
                 at, levels, policies, ..
             } => policies.iter().zip(levels).all(|(policy, level)| {
-                let empty_at = policy.counter().empty_at(&State::Bucket(*level), at.as_micros());
-                empty_at <= now.as_micros()
+                let counter = policy.counter().plain();
+                counter.is_none_or(|counter| counter.empty_at(*level, at.as_micros()) <= now.as_micros())
             }),
             Self::Any { state, .. } => state.is_empty(now),
         }
@@ -119,13 +119,13 @@ impl Content {
     fn eviction_priority(&self, now: Timestamp) -> Option<EvictionPriority> {
         match self {
             Self::Free => None,
-            Self::Buckets {
+            Self::Levels {
                 at,
                 levels,
                 policies,
                 birth,
                 is_visited,
-            } => PartitionState::of_buckets(*at, *birth, policies, *levels).eviction_priority(now, *is_visited),
+            } => PartitionState::of_levels(*at, *birth, policies, *levels).eviction_priority(now, *is_visited),
             Self::Any { state, is_visited } => state.eviction_priority(now, *is_visited),
         }
     }
@@ -192,7 +192,7 @@ impl Table {
         let found = self.find(hash, plan.partition());
         match found.map(|found| &mut self.slots[found].content) {
             None | Some(Content::Free) => Some(self.charge_new(hash_of, hash, now, plan, call)),
-            Some(Content::Buckets {
+            Some(Content::Levels {
                 at,
                 levels,
                 policies,
@@ -224,14 +224,14 @@ impl Table {
         plan: &PlanRef<'_>,
         call: u32,
     ) -> Charged {
-        let (mut levels, mut birth) = ([0; MAX_BUCKETS], call);
+        let (mut levels, mut birth) = ([0; MAX_PLAIN], call);
         let times = Times {
             last: now.as_micros(),
             now: now.as_micros(),
         };
         let charged = plan.charge(times, &mut levels, &mut birth, call);
         if charged.fits {
-            let content = Content::Buckets {
+            let content = Content::Levels {
                 at: now,
                 levels,
                 policies: plan.policies().clone(),
@@ -406,7 +406,10 @@ mod tests {
     use foldhash::fast::RandomState;
 
     use super::*;
-    use crate::{policy::QuotaPolicy, sync::random::for_many};
+    use crate::{
+        policy::{Algorithm, QuotaPolicy},
+        sync::random::for_many,
+    };
 
     const NOW: Timestamp = Timestamp::from_micros(1_000_000_000);
 
@@ -421,7 +424,7 @@ mod tests {
 
     fn state(policies: &PolicySet, level: u64) -> PartitionState {
         match policies.iter().len() {
-            ..=MAX_BUCKETS => PartitionState::of_buckets(NOW, 1, policies, [level; MAX_BUCKETS]),
+            ..=MAX_PLAIN => PartitionState::of_levels(NOW, 1, policies, [level; MAX_PLAIN]),
             _ => PartitionState::new(NOW, policies),
         }
     }
@@ -438,7 +441,7 @@ mod tests {
         }
 
         fn level(&mut self, number: u64, is_visit: bool) -> Option<u64> {
-            let level = |state: &mut PartitionState| state.buckets().map(|(_, _, _, [level, ..])| level);
+            let level = |state: &mut PartitionState| state.levels().map(|(_, _, _, [level, ..])| level);
             self.0
                 .with(self.1.hash_one(id(number)), id(number), is_visit, level)
                 .flatten()
@@ -501,6 +504,22 @@ mod tests {
         }
         let mut kept = (1_000..1_050).map(|number| table.level(number, false));
         assert!(kept.all(|level| level == Some(2_000_000)));
+    }
+
+    #[test]
+    fn windows_make_room_when_they_end() {
+        let window = QuotaPolicy::per_second("window", 10).with_algorithm(Algorithm::FixedWindow);
+        let policies = PolicySet::new([window]).unwrap();
+        let mut table = Numbers::new(1_000);
+        (0..700).for_each(|number| table.insert(number, NOW, state(&policies, 9)));
+        let slots = table.0.slots.len();
+        let later = Timestamp::from_micros(NOW.as_micros() + 1_000_000);
+        for number in 1_000..1_700 {
+            let new = PartitionState::of_levels(later, 1, &policies, [1; MAX_PLAIN]);
+            table.insert(number, later, new);
+        }
+        assert_eq!(table.0.slots.len(), slots);
+        assert!((1_000..1_700).all(|number| table.level(number, false) == Some(1)));
     }
 
     #[test]
