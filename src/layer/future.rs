@@ -138,7 +138,8 @@ where
         Poll::Ready(ready.map(|()| Self::calling(&mut service, request, admitted)))
     }
 
-    fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
+    #[inline]
+    pub(super) fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
         if let Some(charge) = admitted.open_charge() {
             charge.passed_on();
         }

@@ -8,7 +8,11 @@ use http::{Request, Response};
 use http_body::Body;
 use tower_service::Service;
 
-use super::{RateLimitBody, ResponseFuture, admission::Limits, future::State};
+use super::{
+    RateLimitBody, ResponseFuture,
+    admission::{Admission, Limits},
+    future::State,
+};
 use crate::{
     limiter::{DecisionState, Question},
     sync::{
@@ -110,13 +114,19 @@ where
                 }
             },
         };
-        let inner = ready.keep();
-        let state = State::judged(admission, inner, Request::from_parts(parts, body), &limits);
-        if !matches!(state, State::Calling { .. }) {
-            // Dropping the ready service releases a permit that other requests may need.
-            drop(take_ready(inner));
+        let (inner, request) = (ready.keep(), Request::from_parts(parts, body));
+        match admission {
+            Admission::Call(admitted) => ResponseFuture {
+                state: State::calling(inner, request, admitted),
+                limits,
+            },
+            admission => {
+                let state = State::judged(admission, inner, request, &limits);
+                // Dropping the ready service releases a permit that other requests may need.
+                drop(take_ready(inner));
+                ResponseFuture { state, limits }
+            }
         }
-        ResponseFuture { state, limits }
     }
 }
 
