@@ -115,6 +115,9 @@ impl fmt::Display for Proposal {
             let (version, author, time) = (target.version(), target.author(), date(target.time()));
             writeln!(f, "back to version {version} by {author:?}, {time}")?;
         }
+        if self.before.is_none() {
+            writeln!(f, "there is no earlier version to compare with")?;
+        }
         self.write_roll_out(f)?;
         for (callers, diff) in &self.effects {
             writeln!(f, "{callers}:")?;

@@ -92,7 +92,12 @@ const NIGHT: &[(&str, u8, &str)] = &[
         3,
         "nothing is published yet; publish rules for all callers first",
     ),
-    ("publish 60.json --yes --no-wait", 0, "published version 1 by \"alice\""),
+    (
+        "publish 60.json --yes --no-wait",
+        0,
+        "there is no earlier version to compare with\nall callers:\n  policy \"minute\" is new: 60 requests per 60 s\n\
+         published version 1 by \"alice\"",
+    ),
     ("publish 60.json --yes", 0, "nothing changes"),
     (
         "publish 30.json --percent 10 --yes",
