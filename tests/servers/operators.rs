@@ -395,10 +395,6 @@ impl RulesSource for Switched {
         self.name
     }
 
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        Box::pin(async { Ok(None) })
-    }
-
     fn state(&self) -> SourceFuture<'_, SourceState> {
         let is_there = self.from.elapsed() < Duration::from_secs(5);
         let state = SourceState::new(None);

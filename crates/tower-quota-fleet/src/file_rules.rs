@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use super::{
     document::{RulesDocument, check_length, version_in},
     error::FleetError,
-    source::{RulesSource, SourceFuture},
+    source::{RulesSource, SourceFuture, SourceState},
     version::RulesVersion,
 };
 
@@ -84,10 +84,11 @@ impl RulesSource for FileRules {
         &self.name
     }
 
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
+    fn state(&self) -> SourceFuture<'_, SourceState> {
         Box::pin(async {
             let bytes = self.read().await?;
-            Ok(bytes.map(|bytes| RulesVersion::of(version_in(&bytes), &bytes)))
+            let version = bytes.map(|bytes| RulesVersion::of(version_in(&bytes), &bytes));
+            Ok(SourceState::new(version))
         })
     }
 

@@ -4,18 +4,19 @@ use super::{controls::SwitchOrder, error::FleetError, report::InstanceReport, ve
 
 /// A source of rules: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or a custom one.
 ///
-/// A follower polls the version when it [may have changed](Self::changed), and reads the document if it has.
+/// A follower polls the state when it [may have changed](Self::changed), and reads the document if the version has
+/// changed.
 ///
 /// ```
-/// use tower_quota_fleet::{RulesSource, RulesVersion, SourceFuture};
+/// use tower_quota_fleet::{RulesSource, RulesVersion, SourceFuture, SourceState};
 ///
 /// /// Rules that are compiled into the program.
 /// #[derive(Debug)]
 /// struct Fixed(&'static [u8]);
 ///
 /// impl RulesSource for Fixed {
-///     fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-///         Box::pin(async { Ok(Some(RulesVersion::of(1, self.0))) })
+///     fn state(&self) -> SourceFuture<'_, SourceState> {
+///         Box::pin(async { Ok(SourceState::new(Some(RulesVersion::of(1, self.0)))) })
 ///     }
 ///
 ///     fn document(&self, _: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
@@ -29,15 +30,8 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
         "rules"
     }
 
-    /// Returns the current version, or `None` if nothing was published.
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>>;
-
     /// Returns an atomic snapshot of the version, the kill switch and the access list.
-    ///
-    /// Default: the [version](Self::version) without controls.
-    fn state(&self) -> SourceFuture<'_, SourceState> {
-        Box::pin(async { Ok(SourceState::new(self.version().await?)) })
-    }
+    fn state(&self) -> SourceFuture<'_, SourceState>;
 
     /// Returns the bytes of the access list with this version of a [`state`](Self::state).
     ///
@@ -86,7 +80,8 @@ pub(super) struct ControlHeads {
 }
 
 impl SourceState {
-    /// Creates a state without a kill switch or an access list, whose version number may decrease.
+    /// Creates a state without a kill switch or an access list, whose version number may decrease. `None` means that
+    /// nothing was published.
     pub fn new(version: Option<RulesVersion>) -> Self {
         let controls = ControlHeads {
             switch: Ok(None),
@@ -97,6 +92,15 @@ impl SourceState {
             controls,
             only_rises: false,
         }
+    }
+
+    /// Returns the current version, or `None` if nothing was published.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the source has a malformed version.
+    pub fn version(&self) -> Result<Option<RulesVersion>, FleetError> {
+        self.version.clone()
     }
 
     /// Sets the switch order and the access list's version, or `None`.

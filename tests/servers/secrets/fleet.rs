@@ -144,7 +144,7 @@ async fn publications_that_succeed_and_fail_show_no_secret() {
         "a publisher without a server",
         publish_everything(&publisher).await,
     );
-    let version = rules(&server).version().await.unwrap_err();
+    let version = rules(&server).state().await.unwrap_err();
     assert_hidden(&secrets(), "a source without a server", said_by(&version));
     watch.assert_hidden(&secrets());
 }

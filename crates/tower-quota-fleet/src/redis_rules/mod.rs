@@ -164,10 +164,6 @@ impl RulesSource for RedisRules {
         self.name()
     }
 
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        Box::pin(async { self.state().await?.version })
-    }
-
     fn state(&self) -> SourceFuture<'_, SourceState> {
         Box::pin(async { self.read_state().await.map_err(FleetError::unavailable) })
     }

@@ -18,7 +18,7 @@ use tower_quota::{
 };
 use tower_quota_fleet::{
     AccessEntry, FleetErrorKind as Reason, Rollout, RulesDocument, RulesFollower, RulesFollowerBuilder, RulesSource,
-    RulesVersion, SourceFuture,
+    RulesVersion, SourceFuture, SourceState,
 };
 
 use crate::source::{Manner, Source, builder, hour, layer, pass, poll, quota, send, version};
@@ -744,8 +744,8 @@ async fn metrics_count_polls_without_an_answer_and_a_follower_that_has_ended_run
 struct Restless(Source);
 
 impl RulesSource for Restless {
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        self.0.version()
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        RulesSource::state(&self.0)
     }
 
     fn document(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {

@@ -192,7 +192,7 @@ async fn documents_of_every_format_are_read_and_the_newest_is_the_one_that_is_wr
         let keys = ["head", "document"].map(|kind| format!("rules:{{quota:formats}}:{kind}"));
         server.command(&["MSET", &keys[0], &head, &keys[1], &document]);
         let rules = RedisRules::new(RedisStore::builder(server.url()), "formats").unwrap();
-        let version = rules.version().await.unwrap().unwrap();
+        let version = rules.state().await.unwrap().version().unwrap().unwrap();
         let bytes = rules.document(version).await.unwrap();
         assert_eq!(version, RulesVersion::of(version.number(), &bytes), "format {format}");
         let parsed = RulesDocument::parse(&bytes).unwrap();

@@ -53,7 +53,10 @@ async fn what_is_published_is_what_instances_read() {
     assert!(published.document().time() > 1_700_000_000);
 
     let reader = RedisRules::new(RedisStore::builder(shared_server().url()), "first").unwrap();
-    assert_eq!(reader.version().await.unwrap(), Some(published.version()));
+    assert_eq!(
+        reader.state().await.unwrap().version().unwrap(),
+        Some(published.version())
+    );
     let bytes = reader.document(published.version()).await.unwrap();
     assert_eq!(RulesVersion::of(1, &bytes), published.version());
     assert_eq!(RulesDocument::parse(&bytes).unwrap(), *published.document());
@@ -448,7 +451,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     let instance_user = documented_user(GUIDE, "instances");
     let instance_url = add_user(&server, "instances", &instance_user);
     let instance = RedisRules::new(RedisStore::builder(&instance_url), "api").unwrap();
-    assert!(instance.version().await.unwrap().is_some());
+    assert!(instance.state().await.unwrap().version().unwrap().is_some());
     let as_instance = publisher_at(RedisStore::builder(&instance_url), "api");
     let force = Publication::rules(minute(1)).force();
     assert_forbidden(as_instance.publish(force).await.unwrap_err());

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tower_quota::{RateLimitLayer, RedisStore, RedisStoreBuilder, StoreErrorKind};
 use tower_quota_fleet::{
     FleetErrorKind as Reason, InstanceReport, RedisRules, RulesDocument, RulesFollower, RulesSource, RulesVersion,
-    SourceFuture,
+    SourceFuture, SourceState,
 };
 
 use crate::source::{layer, quota, reported, send, version};
@@ -105,8 +105,8 @@ struct Stalling {
 }
 
 impl RulesSource for Stalling {
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        self.rules.version()
+    fn state(&self) -> SourceFuture<'_, SourceState> {
+        self.rules.state()
     }
 
     fn document(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {

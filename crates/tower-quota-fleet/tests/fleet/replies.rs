@@ -97,7 +97,6 @@ async fn a_disturbed_reply_gives_no_instance_another_version_order_list_or_docum
         question(move || rules.state()),
         question(move || rules.document(version)),
         question(move || rules.access(version)),
-        question(move || rules.version()),
         question(move || rules.instances()),
     ];
     each_answer_is_its_own(&proxy, questions).await;

@@ -118,10 +118,6 @@ impl RulesSource for Source {
         self.state().name.unwrap_or("test")
     }
 
-    fn version(&self) -> SourceFuture<'_, Option<RulesVersion>> {
-        self.answer(0, |state| state.head)
-    }
-
     fn state(&self) -> SourceFuture<'_, SourceState> {
         self.answer(0, |state| {
             let found = SourceState::new(state.head);

@@ -291,7 +291,7 @@ async fn the_instances_that_do_not_follow_are_named() {
     let terminal = Terminal::new("followers");
     terminal.types("publish 60.json --yes").await;
     let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
-    let first = rules.version().await.unwrap().unwrap();
+    let first = rules.state().await.unwrap().version().unwrap().unwrap();
     let report = |name: &str, version: RulesVersion| reading(name, version, json!({}));
     let web_2 = |more: Value| reading("web-2", first, more);
     rules.report(&report("web-1", first)).await.unwrap();
@@ -321,7 +321,7 @@ async fn the_instances_that_do_not_follow_are_named() {
         "{text}"
     );
     assert_eq!(code, 5, "they are no real instances");
-    let second = rules.version().await.unwrap().unwrap();
+    let second = rules.state().await.unwrap().version().unwrap().unwrap();
     let newer = report("web-1", second);
     rules.report(&newer).await.unwrap();
     let rejecting = web_2(json!({"rejects": RulesVersion::of(2, b"").to_string()}));
