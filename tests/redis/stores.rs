@@ -1,4 +1,4 @@
-//! The contract of stores, shown on each of them by the same tests.
+//! The contract of stores, shown on each of them by the same tests. `differential` shows that the numbers are right.
 
 use std::{convert::Infallible, sync::Arc, time::Duration};
 
@@ -203,42 +203,6 @@ on_every_store! {
         assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
     }
 
-    /// L27, X14
-    async fn a_rejection_takes_from_no_window(bench) {
-        bench.decide(&[SECOND, DAY], 5).await;
-        for _ in 0..10 {
-            let rejected = bench.decide(&[SECOND, DAY], 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Rejected);
-            let violated: Vec<_> = rejected.violated().map(|allowance| allowance.policy().name().to_owned()).collect();
-            assert_eq!(violated, ["second"]);
-        }
-        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 95]);
-    }
-
-    /// E2
-    async fn partitions_do_not_share_anything(bench) {
-        for user in ["alice", "bob"] {
-            let decision = bench.store.decide(bench.plan(&[SECOND], user, 5)).await.unwrap();
-            assert_eq!(decision.outcome(), Outcome::Allowed, "{user}");
-        }
-    }
-
-    async fn a_cost_of_zero_asks_without_taking(bench) {
-        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
-        bench.decide(&[SECOND, DAY], 2).await;
-        for _ in 0..3 {
-            assert_eq!(bench.remaining(&[SECOND, DAY]).await, [3, 98]);
-        }
-    }
-
-    async fn a_cost_above_a_capacity_is_never_rather_than_later(bench) {
-        for cost in [6, 1_000_000, u64::MAX] {
-            let never = bench.decide(&[SECOND, DAY], cost).await;
-            assert_eq!((never.outcome(), never.retry_after()), (Outcome::Rejected, None));
-        }
-        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [5, 100]);
-    }
-
     /// A roll-out: instances with the old policies and instances with the new ones serve the same callers for a while.
     async fn instances_with_older_and_newer_policies_double_nobodys_quota(bench) {
         let (old, new) = ([SECOND, DAY], [DAY, QuotaPolicy::per_hour("hour", 50)]);
@@ -254,21 +218,6 @@ on_every_store! {
         bench.clock.advance(Duration::from_secs(10));
         bench.decide(&new, 1).await;
         assert_eq!(bench.remaining(&old).await, [5, 86]);
-    }
-
-    /// Used units stay used; only the capacity and the rate change.
-    async fn a_changed_quota_keeps_the_used_units(bench) {
-        let per_day = |quota| [QuotaPolicy::per_day("day", quota)];
-        bench.decide(&per_day(100), 40).await;
-        assert_eq!(bench.remaining(&per_day(1_000)).await, [960]);
-        assert_eq!(bench.remaining(&per_day(50)).await, [10]);
-        // In the new numbers 34 units would take almost five days. A debt above the new capacity keeps the old rate.
-        let owing = bench.decide(&per_day(7), 1).await;
-        let wait = owing.retry_after().unwrap();
-        let exact = Duration::from_micros(34 * 86_400_000_000 / 100);
-        assert!((exact..exact + Duration::from_micros(3)).contains(&wait), "{wait:?}");
-        bench.decide(&per_day(1_000), 1).await;
-        assert_eq!(bench.remaining(&per_day(100)).await, [59]);
     }
 
     /// Found by looking at a rejected caller after the wait: nothing had been written, so it waited for the old time.
@@ -288,66 +237,6 @@ on_every_store! {
             bench.clock.advance(wait);
             assert_eq!(bench.decide(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
         }
-    }
-
-    /// L17
-    async fn a_log_lets_ten_at_0_59_pass_again_at_1_59(bench) {
-        let log = [QuotaPolicy::per_minute("log", 10).with_algorithm(Algorithm::SlidingWindowLog)];
-        bench.clock.set(Timestamp::from_micros(1_700_000_040_000_000 + 59_000_000));
-        for _ in 0..10 {
-            assert_eq!(bench.decide(&log, 1).await.outcome(), Outcome::Allowed);
-        }
-        bench.clock.advance(Duration::from_micros(59_999_999));
-        assert_eq!(bench.decide(&log, 1).await.retry_after(), Some(Duration::from_micros(1)));
-        bench.clock.advance(Duration::from_micros(1));
-        assert_eq!(bench.remaining(&log).await, [10]);
-    }
-
-    /// L18: ten in the last window, three in this one, a quarter into it: 3 + 7.5 of 12.
-    async fn a_sliding_counter_weighs_the_last_window_by_its_overlap(bench) {
-        let counter = [QuotaPolicy::per_minute("counter", 12).with_algorithm(Algorithm::SlidingWindowCounter)];
-        let minute = 1_700_000_040_000_000;
-        bench.clock.set(Timestamp::from_micros(minute));
-        bench.decide(&counter, 10).await;
-        bench.clock.set(Timestamp::from_micros(minute + 75_000_000));
-        bench.decide(&counter, 3).await;
-        assert_eq!(bench.remaining(&counter).await, [1]);
-    }
-
-    /// L16
-    async fn a_fixed_window_begins_anew_at_its_border(bench) {
-        let window = [QuotaPolicy::per_minute("window", 10).with_algorithm(Algorithm::FixedWindow)];
-        let border = 1_700_000_040_000_000;
-        bench.clock.set(Timestamp::from_micros(border - 1_000_000));
-        assert_eq!(bench.decide(&window, 10).await.outcome(), Outcome::Allowed);
-        assert_eq!(bench.decide(&window, 1).await.retry_after(), Some(Duration::from_secs(1)));
-        bench.clock.set(Timestamp::from_micros(border));
-        assert_eq!(bench.decide(&window, 10).await.outcome(), Outcome::Allowed);
-    }
-
-    async fn what_was_not_used_comes_back_once_and_lifts_nothing_above_full(bench) {
-        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
-        let policies = [SECOND, DAY, log, QuotaPolicy::concurrent("slots", 3)];
-        let (first, second) = (bench.decide(&policies, 2).await, bench.decide(&policies, 3).await);
-        assert_eq!(bench.remaining(&policies).await, [0, 95, 45, 1]);
-        bench.store.settle(Settlement::refund_all(&first)).await.unwrap();
-        assert_eq!(bench.remaining(&policies).await, [2, 97, 47, 2]);
-        bench.clock.advance(Duration::from_secs(1));
-        bench.store.settle(Settlement::new(&second, 0)).await.unwrap();
-        assert_eq!(bench.remaining(&policies).await, [5, 100, 50, 3]);
-    }
-
-    async fn what_is_known_late_overdraws_up_to_as_much_again(bench) {
-        let decision = bench.decide(&[SECOND, DAY], 1).await;
-        bench.store.settle(Settlement::new(&decision, 8)).await.unwrap();
-        assert_eq!(bench.remaining(&[SECOND, DAY]).await, [0, 92]);
-        assert_eq!(bench.decide(&[SECOND], 1).await.retry_after(), Some(Duration::from_millis(800)));
-        let other = bench.decide(&[DAY], 1).await;
-        bench.store.settle(Settlement::new(&other, u64::MAX)).await.unwrap();
-        bench.clock.advance(Duration::from_secs(86_400));
-        assert_eq!(bench.remaining(&[DAY]).await, [0]);
-        bench.clock.advance(Duration::from_secs(864));
-        assert_eq!(bench.remaining(&[DAY]).await, [1]);
     }
 
     async fn what_is_settled_twice_is_given_back_once(bench) {
@@ -402,39 +291,6 @@ on_every_store! {
             bench.assert_left_soon(&policies, &[full - 308, 3], algorithm).await;
             bench.store.reset(bench.plan(&policies, "alice", 1)).await.unwrap();
         }
-    }
-
-    /// For support staff.
-    async fn a_reset_gives_back_everything_but_the_slots_of_requests_in_progress(bench) {
-        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
-        let window = QuotaPolicy::per_hour("window", 50).with_algorithm(Algorithm::FixedWindow);
-        let policies = [DAY, log, window, QuotaPolicy::concurrent("slots", 3)];
-        let decision = bench.decide(&policies, 20).await;
-        bench.store.reset(bench.plan(&policies, "alice", 0)).await.unwrap();
-        let peeked = bench.store.peek(bench.plan(&policies, "alice", 20)).await.unwrap();
-        let left: Vec<u64> = peeked.allowances().map(|allowance| allowance.remaining()).collect();
-        assert_eq!(left, [100, 50, 50, 2]);
-        bench.store.settle(Settlement::new(&decision, 20)).await.unwrap();
-        assert_eq!(bench.remaining(&policies).await, [100, 50, 50, 3]);
-    }
-
-    /// A policy that changes its algorithm is another one; a changed quota of a window keeps what was counted.
-    async fn windows_and_logs_keep_their_counts_when_only_the_quota_changes(bench) {
-        for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter, Algorithm::SlidingWindowLog] {
-            let per_hour = |quota| [QuotaPolicy::per_hour("changed", quota).with_algorithm(algorithm)];
-            bench.decide(&per_hour(100), 40).await;
-            assert_eq!(bench.remaining(&per_hour(1_000)).await, [960], "{algorithm:?}");
-            assert_eq!(bench.remaining(&per_hour(50)).await, [10], "{algorithm:?}");
-        }
-        assert_eq!(bench.remaining(&[QuotaPolicy::per_hour("changed", 100)]).await, [100]);
-    }
-
-    async fn other_scopes_are_other_buckets(bench) {
-        bench.decide(&[SECOND], 5).await;
-        let alice = PartitionKey::new("user", "alice");
-        let elsewhere = Scope::new("another scope of this test").partition(&alice);
-        let plan = Plan::new(PolicySet::new([SECOND]).unwrap(), elsewhere, 5);
-        assert_eq!(bench.store.decide(plan).await.unwrap().outcome(), Outcome::Allowed);
     }
 }
 
