@@ -267,21 +267,6 @@ async fn what_was_charged_before_a_reset_is_not_given_back_after_it() {
     }
 }
 
-/// The same for a log beside a policy that is counted with a few numbers, where the reset names only the log.
-#[tokio::test]
-async fn a_reset_of_one_log_ends_what_can_be_given_back_of_all_that_it_has_forgotten() {
-    let log = || per_minute(10, Algorithm::SlidingWindowLog);
-    let policies = || [QuotaPolicy::per_hour("hour", 10), log()];
-    for caller in Caller::of_each_store() {
-        let acquire = async || caller.store.decide(caller.plan(policies(), 2)).await.unwrap();
-        let before = acquire().await;
-        caller.store.reset(caller.plan([log()], 1)).await.unwrap();
-        acquire().await;
-        caller.settle(Settlement::refund_all(&before)).await;
-        assert_eq!(remaining(&acquire().await), [6, 6], "{:?}", caller.store);
-    }
-}
-
 /// An administrator refunds the client's charge, and then the client does. Between the two, others charge the same log:
 /// at the same microsecond, later, or by a clock that has stepped back.
 #[tokio::test]

@@ -18,33 +18,6 @@ fn with(initial: Option<u64>) -> QuotaPolicy {
     initial.map_or(minute(), |units| minute().with_initial_units(units))
 }
 
-#[tokio::test]
-async fn a_new_caller_that_is_rejected_is_admitted_after_its_wait() {
-    let strict = minute()
-        .with_algorithm(Algorithm::StrictTokenBucket)
-        .with_burst_capacity(30);
-    for policy in [minute(), strict, minute().with_lockout(Duration::from_secs(7))] {
-        for (initial, cost) in [(0, 1), (0, 30), (5, 8), (29, 30)] {
-            let policy = policy.clone().with_initial_units(initial);
-            for caller in Caller::of_each_store() {
-                assert_eq!(caller.left(&policy).await, initial, "{:?}", caller.store);
-                let rejected = caller.decide(&policy, cost).await;
-                assert_eq!(rejected.outcome(), Outcome::Rejected, "{:?}", caller.store);
-                let wait = rejected.retry_after().unwrap().as_micros() as i64;
-                for (micros, outcome) in [(wait - 1, Outcome::Rejected), (1, Outcome::Allowed)] {
-                    caller.step(micros);
-                    assert_eq!(
-                        caller.decide(&policy, cost).await.outcome(),
-                        outcome,
-                        "{:?}",
-                        caller.store
-                    );
-                }
-            }
-        }
-    }
-}
-
 /// A client may come later than it was told.
 #[tokio::test]
 async fn a_bucket_that_was_announced_full_stays_full_for_an_hour_and_the_caller_is_new_some_time_later() {
@@ -64,19 +37,6 @@ async fn a_bucket_that_was_announced_full_stays_full_for_an_hour_and_the_caller_
 }
 
 #[tokio::test]
-async fn a_plan_with_other_policies_leaves_a_full_bucket_full() {
-    let other = || QuotaPolicy::per_hour("other", 60).with_algorithm(Algorithm::FixedWindow);
-    for caller in Caller::of_each_store() {
-        let policy = with(Some(5));
-        caller.allowed(&policy, 3).await;
-        caller.step((60 * SECOND) as i64);
-        caller.allowed(&other(), 1).await;
-        caller.allowed(&minute().with_name("third"), 1).await;
-        assert_eq!(caller.left(&policy).await, 60, "{:?}", caller.store);
-    }
-}
-
-#[tokio::test]
 async fn a_peek_shows_the_initial_units_and_does_not_start_the_refill() {
     for caller in Caller::of_each_store() {
         let policy = with(Some(5));
@@ -84,24 +44,6 @@ async fn a_peek_shows_the_initial_units_and_does_not_start_the_refill() {
             let peeked = caller.store.peek(caller.plan([policy.clone()], 8)).await.unwrap();
             assert_eq!(remaining(&peeked), [5], "{:?}", caller.store);
             caller.step((3 * SECOND) as i64);
-        }
-    }
-}
-
-#[tokio::test]
-async fn settlements_of_an_unknown_caller_begin_at_its_initial_units() {
-    for caller in Caller::of_each_store() {
-        let policy = with(Some(5));
-        let plan = caller.plan([policy.clone()], 3);
-        caller.settle(Settlement::refund(plan, ChargeTime::Now)).await;
-        assert_eq!(caller.left(&policy).await, 5, "{:?}", caller.store);
-
-        for (actual, left) in [(0, 5), (4, 3)] {
-            let decision = caller.allowed(&policy, 2).await;
-            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
-            caller.settle(Settlement::new(&decision, actual)).await;
-            assert_eq!(caller.left(&policy).await, left, "{:?}", caller.store);
-            caller.store.reset(caller.plan([policy.clone()], 1)).await.unwrap();
         }
     }
 }

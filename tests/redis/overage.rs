@@ -2,11 +2,11 @@
 
 use proptest::{collection::vec, prelude::*, sample::select};
 use tower_quota::{
-    Algorithm, Allowance, ChargeTime, Decision, Outcome, Plan, QuotaPolicy, Settlement,
+    Algorithm, Allowance, Decision, Outcome, Plan, QuotaPolicy, Settlement,
     calendar::{CalendarPeriod, CalendarWindow},
 };
 
-use super::ledger::{Caller, SECOND, for_any, remaining};
+use super::ledger::{Caller, SECOND, for_any};
 
 const WINDOWS: [Algorithm; 3] = [
     Algorithm::FixedWindow,
@@ -110,29 +110,6 @@ async fn a_partial_plan_is_granted_up_to_the_ceiling() {
                     (left, over)
                 );
             }
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_late_charge_raises_the_usage_to_at_most_twice_the_ceiling() {
-    for algorithm in WINDOWS {
-        for caller in Caller::of_each_store() {
-            let policy = twelve(algorithm);
-            let decision = caller.allowed(&policy, 1).await;
-            caller.settle(Settlement::new(&decision, 1_000)).await;
-            let overdrawn = caller.decide(&policy, 1).await;
-            assert_eq!((soft(&overdrawn).remaining(), soft(&overdrawn).over_quota()), (0, 2));
-            // Thirteen units must be refunded before one more fits below the ceiling.
-            let refund = |units| Settlement::refund(caller.plan([policy.clone()], units), ChargeTime::Now);
-            caller.settle(refund(12)).await;
-            assert_eq!(
-                caller.decide(&policy, 1).await.outcome(),
-                Outcome::Rejected,
-                "{algorithm:?}"
-            );
-            caller.settle(refund(1)).await;
-            assert_eq!(remaining(&caller.allowed(&policy, 1).await), [0], "{algorithm:?}");
         }
     }
 }
