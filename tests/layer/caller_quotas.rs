@@ -92,35 +92,6 @@ async fn numbers_are_brought_within_the_bounds_of_the_policy_and_unknown_names_c
     assert_eq!((closed.code(), closed.field("retry-after")), (429, ""));
 }
 
-#[tokio::test]
-async fn a_burst_capacity_of_a_caller_counts_where_the_algorithm_has_one() {
-    let policies = [
-        MINUTE.with_burst_capacity(3),
-        QuotaPolicy::per_hour("window", 1_000)
-            .with_algorithm(Algorithm::FixedWindow)
-            .with_caller_quotas(1..=5_000),
-    ];
-    let layer = policies
-        .into_iter()
-        .fold(limits(memory(&clock())), |builder, policy| builder.policy(policy));
-    let layer = layer.build().unwrap();
-    let own = quotas(60)
-        .burst_capacity("minute", 6)
-        .burst_capacity("window", 7)
-        .quota("window", 2_000);
-    let response = send(&layer, request_with("acme", own)).await;
-    assert_eq!(
-        response.remaining(),
-        [("minute".to_owned(), 5), ("window".to_owned(), 1_999)]
-    );
-    // A capacity is at least 1 and at most the largest quota.
-    for (capacity, left) in [(0, 0), (u64::MAX, 9_999)] {
-        let own = CallerQuotas::new().burst_capacity("minute", capacity);
-        let response = send(&layer, request_with(&format!("{capacity}"), own)).await;
-        assert_eq!(response.remaining()[0].1, left);
-    }
-}
-
 /// Prefetched units come from the caller's policy, and never exceed its quota.
 #[tokio::test]
 async fn a_policy_that_prefetches_more_than_the_caller_may_use_prefetches_less_of_it() {
@@ -316,18 +287,6 @@ async fn quotas_and_top_ups_end_at_their_moment_and_what_was_used_stays_used() {
     assert_eq!(remaining().await, Some((5, 2)));
     clock.advance(Duration::from_secs(10));
     assert_eq!(remaining().await, Some((3, 0)), "the fourth is rejected");
-}
-
-#[tokio::test]
-async fn a_top_up_raises_a_burst_capacity_too() {
-    let policy = QuotaPolicy::per_minute("minute", 60)
-        .with_burst_capacity(5)
-        .with_caller_quotas(1..=1_000);
-    let layer = limits(memory(&clock())).policy(policy).build().unwrap();
-    let top_up = CallerQuotas::new().top_up("minute", 60, Timestamp::from_micros(u64::MAX));
-    let response = send(&layer, request_with("acme", top_up)).await;
-    let minute = response.decision().allowances().next().unwrap();
-    assert_eq!((minute.policy().quota(), minute.policy().burst_capacity()), (120, 65));
 }
 
 const ALGORITHMS: [Algorithm; 5] = [
@@ -529,24 +488,6 @@ async fn top_ups_are_added_to_what_a_caller_has_without_them() {
     }
 }
 
-/// Found by the differential test: the caller had the quota of the rules.
-#[tokio::test]
-async fn a_quota_below_the_burst_capacity_of_a_strict_bucket_applies() {
-    let minute = QuotaPolicy::per_minute("minute", 20).with_algorithm(Algorithm::StrictTokenBucket);
-    let minute = minute.with_burst_capacity(15).with_caller_quotas(0..=6_000);
-    let topped_up = quotas(10).top_up("minute", 2, Timestamp::from_micros(u64::MAX));
-    for (quotas, expected) in [
-        (quotas(10), (10, 10)),
-        (quotas(1), (1, 1)),
-        (quotas(0), (0, 0)),
-        (quotas(30), (30, 15)),
-        (quotas(30).burst_capacity("minute", 40), (30, 30)),
-        (topped_up, (12, 12)),
-    ] {
-        assert_eq!(numbers_of(minute.clone(), &quotas).await, expected, "{quotas:?}");
-    }
-}
-
 /// The quota and the burst capacity of a caller, or 0 if the policy is closed.
 async fn numbers_of(policy: QuotaPolicy, quotas: &CallerQuotas) -> (u64, u64) {
     let layer = limits(memory(&clock())).policy(policy).build().unwrap();
@@ -556,23 +497,6 @@ async fn numbers_of(policy: QuotaPolicy, quotas: &CallerQuotas) -> (u64, u64) {
     let own = decision.allowances().next().unwrap().policy().clone();
     let capacity = if own.quota() == 0 { 0 } else { own.burst_capacity() };
     (own.quota(), capacity)
-}
-
-/// Exact to the microsecond.
-#[tokio::test]
-async fn quotas_that_end_apply_until_their_end_and_no_longer() {
-    let clock = clock();
-    let layer = limits_of(Limiter::builder(memory(&clock)).clock(clock.clone()))
-        .policy(MINUTE)
-        .build()
-        .unwrap();
-    let end = clock.now().saturating_add(Duration::from_secs(5));
-    let own = quotas(12).until(end);
-    for (at, quota) in [(end.as_micros() - 1, 12), (end.as_micros(), 100)] {
-        clock.set(Timestamp::from_micros(at));
-        let policy = policy_of(&layer, request_with("acme", own.clone())).await;
-        assert_eq!(policy, format!(r#""minute";q={quota};w=60"#));
-    }
 }
 
 #[tokio::test]

@@ -116,17 +116,6 @@ async fn a_slot_is_free_when_the_request_is_given_up() {
     assert_eq!(scene.left().await, [2, 99]);
 }
 
-#[tokio::test]
-async fn a_slot_is_free_when_the_service_fails_however_long_its_future_is_kept() {
-    let scene = scene();
-    let failing = service_fn(async |_: Request<TextBody>| Err::<Response<TextBody>, _>("broken"));
-    let mut call = Box::pin(scene.layer().layer(failing).oneshot(request()));
-    assert_eq!((&mut call).await.unwrap_err(), "broken");
-    assert_eq!(scene.left().await, [2, 99]);
-    drop(call);
-    assert_eq!(scene.left().await, [2, 99]);
-}
-
 /// After an upgrade, the body ends immediately, but the connection continues. A job may begin with any response.
 #[tokio::test]
 async fn an_upgraded_connection_or_a_job_can_hold_its_slot() {
