@@ -72,22 +72,6 @@ async fn a_late_charge_under_a_smaller_quota_counts_in_the_larger_one() {
 
 /// L23
 #[tokio::test]
-async fn a_tried_and_smaller_quota_gives_no_unit_of_the_larger_one_away() {
-    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
-        for caller in Caller::of_each_store() {
-            let tried = small.clone().shadow();
-            let first = caller.allowed(&tried, 1).await;
-            caller.allowed(&large, 16).await;
-            caller.settle(Settlement::new(&first, 2)).await;
-            caller.allowed(&large, 397).await;
-            caller.allowed(&tried, 1).await;
-            assert_eq!(caller.left(&large).await, 5, "{large:?} {:?}", caller.store);
-        }
-    }
-}
-
-/// L23
-#[tokio::test]
 async fn an_instance_with_a_smaller_quota_that_rejects_gives_no_unit_of_the_larger_one_away() {
     for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
         for caller in Caller::of_each_store() {
