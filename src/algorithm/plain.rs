@@ -28,6 +28,10 @@ macro_rules! step {
     };
 }
 
+#[allow(
+    clippy::useless_conversion,
+    reason = "only the readings of a bucket are more than a number"
+)]
 impl PlainCounter {
     /// Returns the used weight, and whether the charge fits.
     #[inline]
