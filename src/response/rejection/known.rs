@@ -1,7 +1,7 @@
 use std::sync::OnceLock;
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 
 use crate::{
     fields::{Prepared, draft11::RateLimit},
@@ -19,8 +19,8 @@ pub(crate) struct KnownRejection {
     status: StatusCode,
     violated: u32,
     content: Bytes,
-    /// Of the default response, if only `Retry-After` and `RateLimit` depend on the numbers.
-    headers: OnceLock<HeaderMap>,
+    /// The default response, if only `Retry-After` and `RateLimit` depend on the numbers.
+    response: OnceLock<Response<Bytes>>,
 }
 
 impl KnownRejections {
@@ -41,7 +41,7 @@ impl KnownRejections {
             status,
             violated,
             content: content.clone(),
-            headers: OnceLock::new(),
+            response: OnceLock::new(),
         };
         let places = self.0.get_or_init(Box::default);
         let _ = places.iter().any(|place| place.set(new()).is_ok());
@@ -50,31 +50,30 @@ impl KnownRejections {
 }
 
 impl KnownRejection {
-    /// Keeps the header fields of a default response.
+    /// Keeps the status and the header fields of a default response.
     #[cold]
-    pub(crate) fn keep<B>(&self, response: &Response<B>) {
-        let mut headers = response.headers().clone();
+    pub(crate) fn keep(&self, response: &Response<Bytes>) {
+        let mut kept = Response::new(self.content.clone());
+        *kept.status_mut() = self.status;
+        *kept.headers_mut() = response.headers().clone();
         for name in [header::RETRY_AFTER, RateLimit::NAME] {
-            if let Some(replaced) = headers.get_mut(name) {
+            if let Some(replaced) = kept.headers_mut().get_mut(name) {
                 *replaced = HeaderValue::from_static("");
             }
         }
-        let _ = self.headers.set(headers);
+        let _ = self.response.set(kept);
     }
 
     /// The response with the values of `Retry-After` and `RateLimit` of another rejection. `None` if it is not known.
     pub(crate) fn response(&self, told: &Told, fields: Option<&Prepared>) -> Option<Response<Bytes>> {
-        let mut headers = self.headers.get()?.clone();
-        for (name, value) in &mut headers {
+        let mut response = self.response.get()?.clone();
+        for (name, value) in response.headers_mut() {
             if name == header::RETRY_AFTER {
                 *value = told.retry_after()?;
             } else if *name == RateLimit::NAME {
                 *value = told.list(fields?)?;
             }
         }
-        let mut response = Response::new(self.content.clone());
-        *response.status_mut() = self.status;
-        *response.headers_mut() = headers;
         Some(response)
     }
 }
