@@ -1,6 +1,5 @@
 use std::{
     collections::VecDeque,
-    fmt,
     future::{Future, poll_fn},
     mem,
     pin::pin,
@@ -58,15 +57,6 @@ struct Opened {
 pub(crate) enum Endpoint {
     Address(Box<ConnectionInfo>),
     Primary(Arc<Sentinels>),
-}
-
-impl fmt::Display for Endpoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Address(info) => info.addr().fmt(f),
-            Self::Primary(sentinels) => write!(f, "primary of {}", sentinels.service),
-        }
-    }
 }
 
 #[derive(Clone, Copy)]
