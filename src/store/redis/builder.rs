@@ -473,7 +473,7 @@ impl RedisStoreBuilder {
                 lease_time: self.lease_time,
                 leases: Leases::default(),
                 order: Order::default(),
-                renewing: watch::Sender::default(),
+                renewing: tokio::sync::Mutex::default(),
                 settling: watch::Sender::default(),
                 unsettled: UnsettledTelemetry::default(),
                 paused_until: AtomicU64::default(),

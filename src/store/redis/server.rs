@@ -18,7 +18,8 @@ pub(super) struct Server {
     pub(super) lease_time: Duration,
     pub(super) leases: Leases,
     pub(super) order: Order,
-    pub(super) renewing: watch::Sender<bool>,
+    /// Held while leases are renewed.
+    pub(super) renewing: tokio::sync::Mutex<()>,
     /// Has a receiver for each pending settlement. The value counts those lost since the last complete flush.
     pub(super) settling: watch::Sender<u64>,
     pub(super) unsettled: UnsettledTelemetry,

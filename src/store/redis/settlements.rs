@@ -115,8 +115,7 @@ impl Engine {
             let (unsent, releases) = self.server.order.unsent(part.partition());
             if releases {
                 // A renewal in progress would acquire the released slots again.
-                let mut renewing = self.server.renewing.subscribe();
-                let _ = renewing.wait_for(|is_renewing| !is_renewing).await;
+                drop(self.server.renewing.lock().await);
             }
             for _ in 0..unsent {
                 self.server.write_next(part.partition(), key).await;
@@ -222,8 +221,7 @@ impl Server {
 
     /// Without those with a pending release.
     async fn renew(self: &Arc<Self>) {
-        self.renewing.send_replace(true);
-        let _over = Renewing(self);
+        let _renewing = self.renewing.lock().await;
         let mut calls = JoinSet::new();
         for (key, leases) in self.leases.by_key() {
             for leases in leases.chunks(RENEWED_TOGETHER) {
@@ -257,14 +255,6 @@ impl Server {
 
     fn report<T>(&self, settled: Result<T, StoreError>) -> Result<T, StoreError> {
         settled.inspect_err(|error| self.unsettled.record(Clock::system().now(), error))
-    }
-}
-
-struct Renewing<'a>(&'a Server);
-
-impl Drop for Renewing<'_> {
-    fn drop(&mut self) {
-        self.0.renewing.send_replace(false);
     }
 }
 
