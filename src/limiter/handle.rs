@@ -243,7 +243,7 @@ impl fmt::Debug for Limiter {
         f.debug_struct("Limiter")
             .field("scope", &self.scope())
             .field("policies", &self.0.policies)
-            .field("guard", &self.0.guard)
+            .field("circuit", &self.0.guard.circuit())
             .finish_non_exhaustive()
     }
 }

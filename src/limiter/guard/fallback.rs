@@ -50,7 +50,6 @@ pub enum FailureMode {
     Open,
 }
 
-#[derive(Debug)]
 pub(super) struct Fallback {
     pub(super) store: Option<Arc<dyn Store>>,
     pub(super) mode: FailureMode,
@@ -64,7 +63,7 @@ pub(super) struct Fallback {
 
 /// Decides while the main store is out of memory. Counts are kept until their windows end, so that a caller gets only
 /// one additional quota even if this happens repeatedly.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Local {
     store: OnceLock<Arc<dyn Store>>,
     /// Until this time, in microseconds, requests keep a copy of their plan for this store.

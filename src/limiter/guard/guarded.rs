@@ -12,7 +12,6 @@ use crate::{
     telemetry::{self, StoreTelemetry},
 };
 
-#[derive(Debug)]
 pub(super) struct GuardedStore {
     /// For calls other than decisions.
     pub(super) bare: Arc<dyn Store>,

@@ -19,7 +19,6 @@ use crate::{
 };
 
 /// A store call can fail, but a decision is always made.
-#[derive(Debug)]
 pub(crate) struct Guard {
     pub(super) fallback: Fallback,
     pub(super) waiters: Arc<WaiterLimit>,

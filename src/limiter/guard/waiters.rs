@@ -1,9 +1,6 @@
 //! Each waiting request occupies memory, even after its client has disconnected.
 
-use std::{
-    fmt,
-    sync::atomic::{AtomicU64, Ordering},
-};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{StoreError, StoreErrorKind};
 
@@ -50,11 +47,5 @@ impl WaiterLimit {
     pub(super) fn overloaded(&self) -> StoreError {
         let message = format!("limit of {} waiting requests reached", self.max);
         StoreError::new(StoreErrorKind::Overloaded, message)
-    }
-}
-
-impl fmt::Debug for WaiterLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WaiterLimit({} of {})", self.taken(), self.max)
     }
 }

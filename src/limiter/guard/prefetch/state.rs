@@ -1,5 +1,4 @@
 use std::{
-    fmt,
     sync::{
         Arc, Weak,
         atomic::{AtomicU64, Ordering},
@@ -107,12 +106,6 @@ impl Prefetch {
             *task = None;
         }
         is_done
-    }
-}
-
-impl fmt::Debug for Prefetch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Prefetch(..)")
     }
 }
 

@@ -11,7 +11,6 @@ use crate::{clock::Timestamp, decision::PartPlan, partition::PartitionId};
 
 pub(super) struct HotPartitions(Box<[ArcSwapOption<Copied>]>);
 
-#[derive(Debug)]
 struct Copied {
     partition: PartitionId,
     record: Record,

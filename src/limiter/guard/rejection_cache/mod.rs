@@ -15,7 +15,6 @@ mod shard;
 mod tests;
 
 use std::{
-    fmt,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -335,14 +334,5 @@ impl Drop for Resetting<'_> {
                 resets.swap_remove(own);
             }
         }
-    }
-}
-
-impl fmt::Debug for RejectionCache {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RejectionCache")
-            .field("store", &self.store)
-            .field("partitions", &self.len)
-            .finish_non_exhaustive()
     }
 }
