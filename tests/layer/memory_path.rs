@@ -413,8 +413,27 @@ impl Sent {
     }
 }
 
+/// Responses that a closure makes are not prepared.
+fn responding(layer: RateLimitLayerBuilder, responder: usize, is_prepared: bool) -> RateLimitLayerBuilder {
+    match responder {
+        0 if is_prepared => layer,
+        0 => layer.respond_with(|rejection| rejection.to_response()),
+        1 => layer.respond_with(|rejection| {
+            let mut response = Response::new(Bytes::new());
+            *response.status_mut() = rejection.status();
+            response
+        }),
+        _ => layer.respond_with(|rejection| {
+            let mut response = rejection.to_response();
+            let wait = format!("{:?}", rejection.retry_after());
+            response.headers_mut().insert("x-wait", wait.parse().unwrap());
+            response
+        }),
+    }
+}
+
 impl Side {
-    /// `None` if the settings are not valid. Responses that a closure makes are not prepared.
+    /// `None` if the settings are not valid.
     fn new(setting: &Setting, store: impl Store + Clone, clock: &Clock, is_prepared: bool) -> Option<Self> {
         let limiter = |number: usize| {
             let limiter = Limiter::builder(store.clone()).scope("memory").clock(clock.clone());
@@ -433,21 +452,7 @@ impl Side {
             })
             .rejection_status(StatusCode::from_u16(setting.status).unwrap())
             .response_fields(fields(setting.fields));
-        layer = match setting.responder {
-            0 if is_prepared => layer,
-            0 => layer.respond_with(|rejection| rejection.to_response()),
-            1 => layer.respond_with(|rejection| {
-                let mut response = Response::new(Bytes::new());
-                *response.status_mut() = rejection.status();
-                response
-            }),
-            _ => layer.respond_with(|rejection| {
-                let mut response = rejection.to_response();
-                let wait = format!("{:?}", rejection.retry_after());
-                response.headers_mut().insert("x-wait", wait.parse().unwrap());
-                response
-            }),
-        };
+        layer = responding(layer, setting.responder, is_prepared);
         if setting.is_told_to_service {
             layer = layer.decision_in_request();
         }
