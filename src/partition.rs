@@ -454,6 +454,23 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_any_length_consists_of_its_lengths_and_pieces() {
+        for length in 0..2 * INLINE {
+            let value = vec![7; length];
+            let expected = [
+                &4_u64.to_le_bytes()[..],
+                b"user",
+                &(length as u64).to_le_bytes(),
+                &value,
+            ]
+            .concat();
+            let key = PartitionKey::new("user", &value);
+            let of_kind = PartitionKey::of_kind("user").with_value(&value);
+            assert_eq!([&key.0[..], &of_kind.0, &key.clone().0], [&expected[..]; 3]);
+        }
+    }
+
+    #[test]
     fn the_text_of_a_partition_is_32_hexadecimal_digits_and_nothing_else() {
         let id = PartitionId::from_bytes([0x0A; 16]);
         let text = id.to_string();
