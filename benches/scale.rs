@@ -8,7 +8,7 @@
 //! only), which has one task for each request in flight. Bytes come from `INFO stats` and, for memory, from the
 //! growth of `used_memory` with `CALLERS` (200,000) users.
 //!
-//! For prefetch, set `PREFETCHED` (0.0075) to the result of `cargo bench -p tower-quota-tests --bench prefetch` for a
+//! For prefetch, set `PREFETCHED` (0.01) to the result of `cargo bench -p tower-quota-tests --bench prefetch` for a
 //! round trip of 80 ms.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
@@ -82,7 +82,7 @@ fn main() {
     let caller = within(&runtime, memory(&server, 3));
     println!("bytes of memory for a caller: {one:.0} with one policy, {caller:.0} with three\n");
 
-    let prefetched = rounds::setting("PREFETCHED", 0.0075);
+    let prefetched = rounds::setting("PREFETCHED", 0.01);
     let values = [
         format!("{:.1}", alone.server_micros),
         format!("{:.1}", shared.server_micros),
