@@ -34,18 +34,17 @@ pub struct TokenChallenge {
     redemption_context: Option<[u8; 32]>,
     /// Comma-separated.
     origin_info: Box<str>,
-    /// `None` if the token type has no such field.
     credential_context: Option<[u8; 32]>,
 }
 
 impl TokenChallenge {
-    /// The maximum length in bytes, which fits into a header field, unlike the maximum of RFC 9577.
+    /// The maximum length in bytes, which fits into a header field.
     pub const MAX_LENGTH: usize = 8 * 1024;
 
     const ISSUER_NAME: &str = "issuer_name";
     const ORIGIN_INFO: &str = "origin_info";
 
-    /// Creates a challenge for tokens of an issuer, for any origin and with empty contexts.
+    /// Creates a challenge of an issuer, for any origin and with empty contexts.
     ///
     /// # Errors
     ///
@@ -124,8 +123,7 @@ impl TokenChallenge {
     ///
     /// # Errors
     ///
-    /// Returns an error if `bytes` is truncated, has trailing bytes or exceeds [`MAX_LENGTH`](Self::MAX_LENGTH), a
-    /// context has neither 0 nor 32 bytes, or a name is invalid.
+    /// Returns an error if `bytes` is malformed or exceeds [`MAX_LENGTH`](Self::MAX_LENGTH).
     pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         if bytes.len() > Self::MAX_LENGTH {
             return Err(MessageError::Length("challenge"));
@@ -219,7 +217,7 @@ impl TokenChallenge {
         Profile::from_token_type(self.token_type)
     }
 
-    /// Returns the issuer: a host, with a port unless it is the default port.
+    /// Returns the name of the issuer.
     pub fn issuer_name(&self) -> &str {
         &self.issuer_name
     }

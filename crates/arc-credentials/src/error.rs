@@ -46,8 +46,8 @@ pub enum CredentialError {
     InvalidRequest,
     /// All nonces below the limit are used. Wait for the next context.
     LimitReached,
-    /// The nonce is not below the limit, or it is the one nonce that the credential cannot use. That nonce is random,
-    /// and below 2³² with a probability of 2⁻²²⁴.
+    /// The nonce is not below the limit, or is the random one that the credential cannot use (below 2³² with a
+    /// probability of 2⁻²²⁴).
     Nonce,
     /// No random bytes are available. Retry later, with the same request and the same nonce.
     Randomness(RandomnessError),
@@ -85,8 +85,7 @@ impl fmt::Display for CredentialError {
 
 impl Error for CredentialError {}
 
-/// The error of a presentation or response that does not verify. The wrong part is not named, because only a forger
-/// would benefit.
+/// The error of a presentation or response that does not verify, without a reason, which only a forger would need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerificationError;
 

@@ -70,10 +70,9 @@ pub struct CredentialRequest {
 }
 
 impl CredentialRequest {
-    /// Creates a request with random secrets.
+    /// Creates a request with random secrets. Fails without random bytes.
     ///
-    /// The origin must pass the same `request_context` to [`verify`](super::IssuerKey::verify). Fails without random
-    /// bytes.
+    /// The origin must pass the same `request_context` to [`verify`](super::IssuerKey::verify).
     pub fn new(public_key: &PublicKey, request_context: &[u8]) -> Result<Self, RandomnessError> {
         let [first, second] = public_key.profile().token_type().to_be_bytes();
         Ok(Self {
@@ -180,7 +179,6 @@ impl<S: Suite> Pending<S> {
     }
 }
 
-/// Checks the proof of the request first.
 pub(super) fn respond<S: Suite, T: Transcript<S>>(
     key: &KeyPair<S>,
     request: &[u8],

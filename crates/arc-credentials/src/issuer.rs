@@ -97,7 +97,7 @@ impl IssuerKey {
 
     /// Verifies a presentation and returns its tag.
     ///
-    /// A valid presentation was created by a credential of this key, with these contexts and this nonce below `limit`.
+    /// The presentation was created by a credential of this key, with these contexts and this nonce below `limit`.
     /// Takes milliseconds of CPU time, like [`issue`](Self::issue).
     ///
     /// # Security
@@ -106,7 +106,7 @@ impl IssuerKey {
     ///
     /// # Errors
     ///
-    /// Returns [`VerificationError`] if the presentation is invalid for any reason.
+    /// Returns [`VerificationError`] if the presentation is invalid.
     pub fn verify(
         &self,
         presentation: &[u8],

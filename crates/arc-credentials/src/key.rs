@@ -57,8 +57,8 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// The public key of an issuer, with which clients request and use credentials: `token-key` of the issuer's directory
-/// and an origin's challenge.
+/// The public key of an issuer, with which clients request and use credentials: `token-key` in directories and
+/// challenges.
 ///
 /// ```
 /// use arc_credentials::{CredentialError, IssuerKey, Profile, PublicKey};

@@ -68,7 +68,6 @@ pub(super) struct Presented<'a> {
     pub(super) limit: u32,
 }
 
-/// Cheap checks come first.
 pub(super) fn verify<S: Suite, T: Transcript<S>>(key: &KeyPair<S>, presented: &Presented<'_>) -> Option<Tag> {
     let (presentation, nonce) = (presented.presentation, presented.nonce);
     // The drafts reject only nonces above the limit, which allows one presentation too many.

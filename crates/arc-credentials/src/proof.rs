@@ -100,7 +100,7 @@ pub(super) fn challenge_input<S: Suite>(elements: &[S::Element], commitments: &[
 }
 
 impl Relation {
-    /// The challenge, followed by one response for each scalar. `None` if an element or a commitment is the identity.
+    /// The challenge, followed by one response for each scalar.
     pub(super) fn prove<S: Suite, T: Transcript<S>>(
         &self,
         elements: &[S::Element],

@@ -30,7 +30,6 @@ pub struct Token {
     profile: Profile,
     key: KeyId,
     nonce: u32,
-    /// `None` if the token type has no such field.
     challenge_digest: Option<[u8; 32]>,
     presentation: Box<[u8]>,
 }
