@@ -33,7 +33,7 @@ pub enum Dialect {
     Draft06,
 }
 
-/// The dialect that the types of the other dialects are converted from and to.
+/// Types of the other dialects are converted from and to this one.
 const DRAFT11: Wire = Wire {
     begins: |first| first[0] == b'"',
     limits: Some(hints::<draft11::LimitItem, _>),

@@ -100,9 +100,7 @@ impl RateLimit {
 
     /// Creates the field from a quota and the time until it resets, rounded up to whole seconds of at most 15 digits.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if the quota has more than 15 digits.
+    /// Fails if the quota has more than 15 digits.
     pub fn new(limit: u64, reset: Duration) -> Result<Self, FieldError> {
         Ok(Self {
             limit: writable(Self::FIELD, LIMIT.as_str(), limit, 0)?,
@@ -111,21 +109,13 @@ impl RateLimit {
         })
     }
 
-    /// Sets the remaining units.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the number has more than 15 digits.
+    /// Sets the remaining units. Fails if the number has more than 15 digits.
     pub fn with_remaining(mut self, remaining: u64) -> Result<Self, FieldError> {
         self.remaining = Some(writable(Self::FIELD, REMAINING.as_str(), remaining, 0)?);
         Ok(self)
     }
 
-    /// Parses the lines of a field.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if any part of the field is malformed.
+    /// Parses the lines of a field. Fails if any part is malformed.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         let [limit, remaining, reset] = integers(Self::FIELD, [LIMIT, REMAINING, RESET], lines)?;
         let required = |key: &'static KeyRef, number: Option<u64>| {
@@ -138,11 +128,7 @@ impl RateLimit {
         })
     }
 
-    /// Parses the field of a response, if present.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`parse`](Self::parse).
+    /// Parses the field of a response, if present. Fails like [`parse`](Self::parse).
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
         read(headers, Self::NAME, Self::parse)
     }

@@ -139,9 +139,7 @@ pub type PolicyItem = named::PolicyItem<Draft11>;
 impl LimitItem {
     /// Creates an item with the remaining units of the policy `name`.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if the name is not printable ASCII, or if the number has more than 15 digits.
+    /// Fails if the name is not printable ASCII, or the number has more than 15 digits.
     pub fn new(name: &str, remaining: u64) -> Result<Self, FieldError> {
         let mut item = Self::of(name, remaining)?;
         item.remaining = writable(Self::FIELD, AVAILABLE_QUOTA.as_str(), remaining, 0)?;

@@ -19,7 +19,6 @@ use super::bounds::{MAX_INTEGER, MAX_ITEMS, MAX_LENGTH};
 pub struct FieldError {
     field: &'static str,
     item: Option<usize>,
-    /// The policy of this server that cannot be serialized.
     policy: Option<Box<str>>,
     problem: Problem,
 }

@@ -50,33 +50,21 @@ pub struct ExtensionValue(pub(super) BareItem);
 impl Eq for ExtensionValue {}
 
 impl ExtensionValue {
-    /// Creates a String.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error unless `text` is printable ASCII.
+    /// Creates a String. Fails unless `text` is printable ASCII.
     pub fn string(text: &str) -> Result<Self, FieldError> {
         Text::try_from(text.to_owned())
             .map(|text| Self(text.into()))
             .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
     }
 
-    /// Creates a Token: a letter or `*`, then letters, digits and most punctuation.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `token` is not a Token.
+    /// Creates a Token: a letter or `*`, then letters, digits and most punctuation. Fails for any other text.
     pub fn token(token: &str) -> Result<Self, FieldError> {
         Token::try_from(token.to_owned())
             .map(|token| Self(token.into()))
             .map_err(|_| Problem::ExtensionValue.of(NO_FIELD))
     }
 
-    /// Creates an Integer. A `u32`, which is always in range, can be converted instead.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `number` has more than 15 digits.
+    /// Creates an Integer. Fails if `number` has more than 15 digits. A `u32` can be converted instead.
     pub fn integer(number: u64) -> Result<Self, FieldError> {
         let number = writable(NO_FIELD, "the value", number, 0)?;
         Ok(Self(syntax::integer(number).into()))
@@ -205,8 +193,8 @@ macro_rules! extension_methods {
         ///
         /// # Errors
         ///
-        /// Returns an error if the name has no vendor prefix, as in `acme-burst`, or if this dialect cannot represent
-        /// the name or the value.
+        /// Returns an error if the name has no vendor prefix, as in `acme-burst`, or this dialect cannot represent the
+        /// parameter.
         pub fn with_extension(mut self, name: &str, value: impl Into<ExtensionValue>) -> Result<Self, FieldError> {
             self.extensions.set::<Self>(name, value, true)?;
             Ok(self)
@@ -217,8 +205,7 @@ macro_rules! extension_methods {
         ///
         /// # Errors
         ///
-        /// Returns an error if a standard parameter has the name, or if this dialect cannot represent the name or the
-        /// value.
+        /// Returns an error if a standard parameter has the name, or this dialect cannot represent the parameter.
         pub fn with_unprefixed_extension(
             mut self,
             name: &str,

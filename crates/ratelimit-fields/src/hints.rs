@@ -121,7 +121,7 @@ impl Hints {
         read.map_err(|error| self.ignored.push(error)).ok()
     }
 
-    /// Reads dialects that put their numbers into separate fields. A response can have them in addition to another dialect.
+    /// From separate fields, which a response can have in addition to another dialect.
     fn read_numbers(&mut self, headers: &HeaderMap) {
         for dialect in Dialect::ALL {
             let Some(numbers) = dialect.wire().numbers else {

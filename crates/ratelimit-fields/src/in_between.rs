@@ -153,20 +153,12 @@ pub type RateLimitPolicy = List<PolicyItem>;
 pub type PolicyItem = named::PolicyItem<EditorsCopy>;
 
 impl LimitItem {
-    /// Creates an item for the policy `name`.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the name is not a Token, as for [`PolicyItem::new`].
+    /// Creates an item for the policy `name`. Fails unless the name is a Token, as for [`PolicyItem::new`].
     pub fn new(name: &str) -> Result<Self, FieldError> {
         Self::of(name, None)
     }
 
-    /// Sets the remaining units.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the number has more than 15 digits.
+    /// Sets the remaining units. Fails if the number has more than 15 digits.
     pub fn with_remaining(mut self, remaining: u64) -> Result<Self, FieldError> {
         self.remaining = Some(writable(Self::FIELD, AVAILABLE_QUOTA.as_str(), remaining, 0)?);
         Ok(self)

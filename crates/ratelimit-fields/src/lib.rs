@@ -1,7 +1,7 @@
 //! Parses, serializes and merges the rate-limit header fields of HTTP responses.
 //!
-//! Use this crate in a client, in a gateway that merges the fields of an upstream service into its own, in a test, or
-//! in a limiter; the layer of `tower-quota` sends the fields automatically.
+//! Use this crate in a client, a gateway, a test or a limiter. The layer of `tower-quota` sends the fields
+//! automatically.
 //!
 //! ```
 //! use std::time::Duration;
@@ -50,20 +50,20 @@
 //! # What is malformed
 //!
 //! A field is malformed if any part of it is, or if it exceeds [`MAX_LENGTH`] bytes, [`MAX_ITEMS`] items or [15
-//! digits](MAX_INTEGER) in a number. Parsing it returns a [`FieldError`]. Ignore the entire field, with all its lines;
-//! the other fields of the response remain valid. Unknown parameters are comments. No input causes a panic.
+//! digits](MAX_INTEGER) in a number. Parsing it returns a [`FieldError`]. Ignore all its lines; the other fields of the
+//! response remain valid. Unknown parameters are comments. No input causes a panic.
 //!
 //! # Limitations
 //!
 //! A server can send any number, so clients must bound all values. Remaining units are not guaranteed: a request may be
 //! rejected although units remain, or served although none do. Do not pass trailers to the functions, because these
-//! fields must not appear in them. Values are checked only for whether they can be serialized.
+//! fields must not appear in them. Serialization does not check whether values make sense.
 //!
 //! # Privacy
 //!
-//! The fields reveal the capacity of a service to every client. If an intermediary retries requests, a client that
-//! counts its requests can detect the intermediary by the additional quota used. The timing of a client that obeys the
-//! fields can identify the client under another name or address; add jitter if that matters.
+//! The fields reveal the capacity of a service to every client. A client that counts its requests can detect an
+//! intermediary that retries them. The timing of a client that obeys the fields can identify the client under another
+//! name or address; add jitter if that matters.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -64,11 +64,7 @@ impl<T: Member> List<T> {
         Err(problem.of(T::FIELD))
     }
 
-    /// Parses the lines of a field.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if any part of the field is malformed.
+    /// Parses the lines of a field. Fails if any part is malformed.
     pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
         Self::decode(syntax::list(T::FIELD, T::VERSION, lines)?)
     }
@@ -93,11 +89,7 @@ impl<T: Member> List<T> {
         Ok(Self { items })
     }
 
-    /// Parses the field of a response, if present.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`parse`](Self::parse).
+    /// Parses the field of a response, if present. Fails like [`parse`](Self::parse).
     pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
         syntax::read(headers, Self::NAME, Self::parse)
     }

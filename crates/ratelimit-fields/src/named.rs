@@ -141,7 +141,7 @@ impl<D: Named> PolicyItem<D> {
     /// # Errors
     ///
     /// Returns an error if the quota has more than 15 digits, or if the name is not printable ASCII, or in the editors'
-    /// copy not a Token (a letter or `*`, then letters, digits and most punctuation).
+    /// copy not a [Token](super::ExtensionValue::token).
     pub fn new(name: &str, quota: u64) -> Result<Self, FieldError> {
         Ok(Self {
             name: new_name::<D>(Self::FIELD, name)?,
@@ -160,11 +160,7 @@ impl<D: Named> PolicyItem<D> {
         self
     }
 
-    /// Sets the window.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error unless `window` is a whole number of seconds, at least 1.
+    /// Sets the window. Fails unless it is a whole number of seconds, at least 1.
     pub fn with_window(mut self, window: Duration) -> Result<Self, FieldError> {
         self.window = Some(seconds::of_window(Self::FIELD, window)?);
         Ok(self)

@@ -31,29 +31,18 @@ macro_rules! number_field {
         }
 
         impl $field {
-            /// Creates the field.
-            ///
-            /// # Errors
-            ///
-            /// Returns an error if `number` has more than 15 digits.
+            /// Creates the field. Fails if `number` has more than 15 digits.
             pub fn new(number: u64) -> Result<Self, FieldError> {
                 writable($spelled, "the value", number, 0).map(Self)
             }
 
-            /// Parses the lines of a field. Parameters are ignored.
-            ///
-            /// # Errors
-            ///
-            /// Returns an error if there is more than one line, or if the line is malformed.
+            /// Parses the lines of a field, without its parameters. Fails if there is more than one line, or if the
+            /// line is malformed.
             pub fn parse<L: AsRef<[u8]>>(lines: impl IntoIterator<Item = L>) -> Result<Self, FieldError> {
                 integer_item($spelled, lines).map(Self)
             }
 
-            /// Parses the field of a response, if present.
-            ///
-            /// # Errors
-            ///
-            /// Returns the errors of [`parse`](Self::parse).
+            /// Parses the field of a response, if present. Fails like [`parse`](Self::parse).
             pub fn read(headers: &HeaderMap) -> Result<Option<Self>, FieldError> {
                 read(headers, Self::NAME, Self::parse)
             }

@@ -63,13 +63,7 @@ impl RetryAfter {
         Self::of_seconds(whole_seconds(wait).max(1))
     }
 
-    /// Creates the field as a date, rounded up to whole seconds.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the date is outside the years 1970 to 9999.
-    ///
-    /// # Examples
+    /// Creates the field as a date, rounded up to whole seconds. Fails outside the years 1970 to 9999.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};
@@ -96,8 +90,8 @@ impl RetryAfter {
 
     /// Parses the lines of a field.
     ///
-    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to it. If there are several
-    /// lines, the longest wait is used.
+    /// Accepts all three formats of HTTP dates. Numbers above [`u64::MAX`] are reduced to it. Of several lines, the
+    /// longest wait is used.
     ///
     /// # Errors
     ///
@@ -133,13 +127,7 @@ impl RetryAfter {
         Self::at(date)
     }
 
-    /// Parses the field of a response, if present.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`parse`](Self::parse).
-    ///
-    /// # Examples
+    /// Parses the field of a response, if present. Fails like [`parse`](Self::parse).
     ///
     /// ```
     /// use std::time::Duration;

@@ -101,7 +101,6 @@ impl Text {
     }
 }
 
-/// The decimal digits of a number.
 pub(super) struct Digits {
     /// The first half ends with the digits, so that they can be copied with a constant length, which needs no call.
     bytes: [u8; 2 * MAX_DIGITS],

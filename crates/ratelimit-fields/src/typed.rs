@@ -1,4 +1,3 @@
-/// Implements `headers::Header`.
 macro_rules! typed_headers {
     ($($field:ty),*) => {
         $(#[cfg(feature = "headers")]

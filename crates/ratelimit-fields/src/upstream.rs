@@ -11,7 +11,6 @@ use super::{
     syntax::{insert, integer, to_header_value},
 };
 
-/// The name assigned to the upstream server's unnamed limit.
 const UPSTREAM: &str = "upstream";
 
 /// A field cannot mix dialects. Changes nothing if there is no dictionary or it lacks the remaining units.

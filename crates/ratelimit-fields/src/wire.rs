@@ -1,4 +1,4 @@
-//! The description of a dialect, in the file of the dialect: how it is recognized, parsed, prepared and written.
+//! How a dialect is recognized, parsed, prepared and written.
 
 use http::{HeaderMap, HeaderValue, header::GetAll};
 

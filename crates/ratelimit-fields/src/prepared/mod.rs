@@ -82,8 +82,8 @@ impl Prepared {
     ///
     /// # Errors
     ///
-    /// Returns an error that names the policy if the dialect cannot represent its name, window or extensions, or if two
-    /// policies of draft-06 or draft-07 have the same quota. Also returns an error if the field would be too long.
+    /// Returns an error if the field would be too long, or one that names the policy if the dialect cannot represent
+    /// its name, window or extensions, or if two policies of draft-06 or draft-07 have the same quota.
     pub fn new<P: Into<PreparedPolicy>>(
         dialect: Dialect,
         policies: impl IntoIterator<Item = P>,
@@ -206,7 +206,7 @@ impl Prepared {
     }
 }
 
-/// Prevents false sharing: counters in the same cache line would contend like a single counter.
+/// Prevents false sharing between the counters.
 #[repr(align(128))]
 struct CachePadded(Vec<u8>);
 

@@ -87,9 +87,8 @@ impl Prepared {
     /// Returns the value of `RateLimit` in a response without fields, for the dialects with lists, without partition
     /// keys.
     ///
-    /// Use this to replace the value in a response whose other fields do not change. In the editors' copy,
-    /// `Retry-After` changes the value, so use [`write`](Self::write). Returns `None` if the list is
-    /// empty or too long.
+    /// Use this to replace the value in a response whose other fields do not change; not in the editors' copy with
+    /// `Retry-After`, which changes the value. Returns `None` if the list is empty or too long.
     ///
     /// ```
     /// use ratelimit_fields::{Dialect, LimitNumbers, Prepared, draft11::PolicyItem};
