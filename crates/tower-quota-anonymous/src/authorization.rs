@@ -8,7 +8,8 @@ use super::{
 
 /// Extracts the token from the `Authorization` field, for an origin without [`OriginLayer`](super::OriginLayer).
 ///
-/// Returns `None` for no field or another scheme. Ignores unknown parameters. Quotes and padding are optional.
+/// Returns `None` for no field or another scheme. Ignores unknown parameters. Quotes and padding are optional. Fails
+/// for a malformed token, or more than one.
 ///
 /// ```
 /// use http::{HeaderMap, header::AUTHORIZATION};
@@ -24,10 +25,6 @@ use super::{
 /// assert_eq!(token_from_headers(&headers), Ok(Some(token)));
 /// # Ok::<_, tower_quota_anonymous::MessageError>(())
 /// ```
-///
-/// # Errors
-///
-/// Returns an error if the token is malformed, or if there is more than one.
 pub fn token_from_headers(headers: &HeaderMap) -> Result<Option<Token>, MessageError> {
     let mut found = None;
     for line in headers.get_all(header::AUTHORIZATION) {

@@ -69,10 +69,7 @@ impl Directory {
 
     /// Parses a directory. Unknown members, and unknown or malformed keys, are ignored.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if the input is longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or lacks the URL or the list of
-    /// keys.
+    /// Fails if the input is longer than [`MAX_LENGTH`](Self::MAX_LENGTH), or lacks the URL or the list of keys.
     pub fn parse(json: &[u8]) -> Result<Self, MessageError> {
         if json.len() > Self::MAX_LENGTH {
             return Err(MessageError::Length("directory"));

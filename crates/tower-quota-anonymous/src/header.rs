@@ -145,11 +145,7 @@ impl Challenge {
         HeaderValue::try_from(text).expect("names, base64url and numbers")
     }
 
-    /// Parses the token challenge.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the challenge is malformed or has an unknown token type.
+    /// Parses the token challenge. Fails if it is malformed or has an unknown token type.
     pub fn token_challenge(&self) -> Result<TokenChallenge, MessageError> {
         TokenChallenge::parse(&self.challenge)
     }

@@ -85,11 +85,7 @@ impl KeySet {
 
     /// Generates a key without adding it, so that it can be stored first.
     ///
-    /// Its ID ends with a different byte than the others of the profile.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`CredentialError::Randomness`] if the operating system provides no random bytes.
+    /// Its ID ends with a different byte than the others of the profile. Fails with [`CredentialError::Randomness`].
     pub fn generate(&self, profile: Profile) -> Result<IssuerKey, CredentialError> {
         loop {
             let key = IssuerKey::generate(profile)?;
@@ -136,7 +132,6 @@ impl KeySet {
         self.iter().find(|key| key.key_id() == id)
     }
 
-    /// The key that a request names, if it can be issued at `now`.
     pub(super) fn usable(&self, profile: Profile, truncated: u8, now: Timestamp) -> Option<&IssuerKey> {
         let scheduled = self.find(profile, truncated)?;
         let begun = scheduled

@@ -33,8 +33,8 @@
 //! # }).unwrap();
 //! ```
 //!
-//! The README contains a complete program. The [`guide`] covers [guarantees and their
-//! limits](guide#what-it-does-not-promise), sizing, key rotation, failures, metrics and alerts.
+//! The README contains a complete program. The [`guide`] covers [guarantees](guide#what-it-promises), sizing,
+//! key rotation, failures and metrics.
 //!
 //! **The crate has not been audited.** Computations are constant-time only as far as the `p256` and `p384` crates
 //! document.

@@ -401,7 +401,6 @@ mod tests {
         drop((turn, waiting));
     }
 
-    /// On a single-threaded runtime, blocking work would stop everything.
     #[tokio::test]
     async fn work_blocks_no_thread_of_the_runtime() {
         let workers = Workers::new(1, 1);
@@ -456,8 +455,7 @@ mod tests {
         );
     }
 
-    /// No request waits while a thread is idle, the queue respects its bound, its parts are consistent, and a newcomer
-    /// is rejected only if its line is about as long as the longest line that could make room.
+    /// A newcomer is rejected only if its line is about as long as the longest line that could make room.
     #[test]
     fn the_queue_stays_within_its_bounds_and_forgets_no_waiter() {
         for_many(300, |random| {

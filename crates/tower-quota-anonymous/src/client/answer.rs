@@ -42,7 +42,6 @@ impl TokenClientLayer {
         Ok(None)
     }
 
-    /// As RFC 9577 requires, and by the client's own limits.
     fn question(&self, challenge: &Challenge, origin: &str) -> Option<Question> {
         let asked = challenge.token_challenge().ok()?;
         let profile = asked.profile()?;

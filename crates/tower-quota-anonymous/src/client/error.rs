@@ -4,8 +4,7 @@ pub(super) type BoxError = Box<dyn Error + Send + Sync>;
 
 /// The error of a [`TokenClient`](super::TokenClient).
 ///
-/// A response with a challenge that the client does not answer is returned unchanged. Unless the inner service failed,
-/// nothing was sent after the challenge.
+/// Unless the inner service failed, nothing was sent after the challenge.
 ///
 /// ```
 /// use std::{convert::Infallible, time::Duration};

@@ -137,8 +137,7 @@ impl TrustedIssuer {
         self
     }
 
-    /// Trusts only pinned keys, so that the issuer cannot distinguish clients by keys. Default: the keys in the
-    /// directory.
+    /// Trusts only pinned keys, so that the issuer cannot distinguish clients by keys. Default: those in the directory.
     #[must_use]
     pub fn pin_key(mut self, key: PublicKey) -> Self {
         self.pinned_keys.push(key);
@@ -194,7 +193,7 @@ impl TrustedIssuer {
         }
     }
 
-    /// The key that a challenge names, if it belongs to the issuer, or the issuer's preferred key.
+    /// The key in the challenge, or the issuer's preferred key.
     pub(super) async fn key(
         &self,
         state: &OriginState,

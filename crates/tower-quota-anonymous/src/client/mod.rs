@@ -79,10 +79,8 @@ use tower_quota::clock::Clock;
 ///
 /// Well-formed challenges in 401 and 429 responses, if the crate supports the [profile](super::Profile), and
 ///
-/// - the challenge names the origin of the request, which is an [origin](TrustedIssuer::origin) of a configured
-///   [issuer](TokenClientLayerBuilder::issuer),
-/// - the limit is present or [pinned](TrustedIssuer::pin_limit), and at most 65,536, which bounds the memory for used
-///   nonces, and
+/// - the challenge names the origin of the request, which is an [origin](TrustedIssuer::origin) of a configured issuer,
+/// - the limit is present or [pinned](TrustedIssuer::pin_limit), and at most 65,536, and
 /// - the key is in the issuer's directory, or pinned.
 ///
 /// Each request answers at most one challenge. Further requests carry a token at once: after a 401, until the `max-age`
@@ -92,8 +90,8 @@ use tower_quota::clock::Clock;
 /// # Security
 ///
 /// The client contacts only the issuer's host or a [configured URL](TrustedIssuer::request_url), over `https`, or
-/// `http` on this computer. An origin or issuer can track a client by a key, context or limit of its own: pin
-/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit). The guide describes what origins [can
+/// `http` on this computer. An origin or issuer can track a client by its own key, context or limit: pin
+/// [keys](TrustedIssuer::pin_key) and [limits](TrustedIssuer::pin_limit). See [what origins can
 /// learn](crate::guide#what-it-does-not-promise).
 #[derive(Clone)]
 pub struct TokenClientLayer(Arc<Settings>);

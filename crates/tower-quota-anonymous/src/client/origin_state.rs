@@ -33,7 +33,7 @@ struct State {
     failures: u32,
     /// In the last hour.
     issued: VecDeque<Timestamp>,
-    /// When a key with an invalid response may be used again. Each entry follows a counted credential request.
+    /// When a key with an invalid response may be used again.
     failed: BTreeMap<KeyId, Timestamp>,
 }
 

@@ -14,9 +14,7 @@ use super::{TokenClientError, TokenClientLayer, answer::origin_of, issuer::retry
 use crate::{Challenge, Token, grpc::http_status, ready::take_ready, token_to_header_value};
 use tower_quota::clock::Timestamp;
 
-/// The service of [`TokenClientLayer`], which sends challenged requests again with a token.
-///
-/// Clones share credentials.
+/// The service of [`TokenClientLayer`]. Clones share credentials.
 #[derive(Clone)]
 pub struct TokenClient<S> {
     inner: S,
@@ -35,12 +33,12 @@ impl<S> Layer<S> for TokenClientLayer {
 }
 
 impl<S> TokenClient<S> {
-    /// Returns a reference to the inner service, which answers no challenges.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service, which answers no challenges.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }
@@ -172,7 +170,6 @@ impl TokenClientLayer {
         Ok(Some(token))
     }
 
-    /// After a 429, requests may pass without a token.
     async fn token_of<E>(&self, held: &Kept, origin: &str) -> Result<Option<Token>, TokenClientError<E>> {
         let token = self.token_until(&held.challenges, origin, Some(held.until)).await;
         token.or_else(|error| if held.is_required { Err(error) } else { Ok(None) })

@@ -55,9 +55,7 @@ impl Issuer {
 }
 
 impl IssuerBuilder {
-    /// Sets the keys and their periods. Required.
-    ///
-    /// At most 64 keys.
+    /// Sets the keys and their periods: at most 64 keys. Required.
     pub fn keys(mut self, keys: KeySet) -> Self {
         self.keys = keys;
         self

@@ -25,7 +25,6 @@ impl Issuing {
         response
     }
 
-    /// With the metric label.
     async fn answer(&self, head: Parts, content: Option<Bytes>) -> (&'static str, Response<Bytes>) {
         let Some((key, content)) = content.and_then(|content| Some((self.key_of(&content)?, content))) else {
             return invalid();

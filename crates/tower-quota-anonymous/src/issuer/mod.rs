@@ -125,11 +125,8 @@ impl Issuer {
 
     /// Replaces the keys in all clones. Requests in progress use the previous ones.
     ///
-    /// Keep each key in the set until its period has ended.
-    ///
-    /// # Errors
-    ///
-    /// Like [`build`](IssuerBuilder::build). The issuer then keeps its keys.
+    /// Keep each key in the set until its period has ended. Fails like [`build`](IssuerBuilder::build); the issuer then
+    /// keeps its keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("cache_lifetime", self.0.cache_lifetime));
         checked.map_err(|message| BuildError::new("issuer", message))?;

@@ -97,7 +97,6 @@ impl Granting {
         Note::new(self.limiter.clone(), decision.plan()?, &self.digest)
     }
 
-    /// Writes a note, or refunds the charge of a repeat.
     async fn grant(&self, permit: Option<WeakPermit>) -> Response<Full<Bytes>> {
         let mut response = Response::default();
         // A request without a permit is not counted.

@@ -157,11 +157,9 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Lets requests without a token pass, to limits by user or address. Invalid tokens are still rejected.
+    /// Lets requests without a token pass, to limits by user or address. Default: a token is required.
     ///
-    /// A 429 of an inner [`RateLimitLayer`](tower_quota::RateLimitLayer) then also contains the challenge.
-    ///
-    /// Default: requests without a token are rejected with a challenge.
+    /// Invalid tokens are still rejected.
     pub fn optional(mut self) -> Self {
         self.is_optional = true;
         self
@@ -246,9 +244,8 @@ impl OriginLayerBuilder {
 
     /// Limits failing proofs per address, or per /48 for IPv6. Valid proofs are refunded.
     ///
-    /// Applies only while at least half of the threads and queue positions are in use, so that a forger does not affect
-    /// others behind its address at other times. Default: 60 per minute, plus a burst of as many proofs as can be
-    /// verified or queued.
+    /// Applies only while at least half of the threads and queue positions are in use. Default: 60 per minute, plus a
+    /// burst of as many proofs as can be verified or queued.
     pub fn failed_proofs(mut self, policy: QuotaPolicy) -> Self {
         self.failed_proofs = Some(policy);
         self
@@ -330,7 +327,6 @@ impl OriginLayerBuilder {
         })))
     }
 
-    /// Also checks that keys and windows are compatible.
     fn windows(&self, policy: &str, limit: u32, window: Duration) -> Result<Windows, String> {
         check("limit", limit, &Self::LIMITS)?;
         check_seconds("window", window)?;

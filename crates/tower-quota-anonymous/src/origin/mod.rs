@@ -67,8 +67,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// Admits requests with a valid, unspent token, and counts callers without identifying them.
 ///
 /// Place this layer *outside* of a [`RateLimitLayer`](tower_quota::RateLimitLayer) by user or address, to which
-/// requests without a token pass if tokens are [optional](OriginLayerBuilder::optional). A client such as
-/// [`TokenClientLayer`](super::TokenClientLayer) makes a token for the challenge and retries.
+/// requests without a token pass if tokens are [optional](OriginLayerBuilder::optional).
 ///
 /// ```
 /// use std::time::Duration;
@@ -136,7 +135,7 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// Credentials of other schemes in `Authorization` are forwarded. There is no `RateLimit` field, because only the
 /// client knows the remaining tokens.
 ///
-/// After cheap checks, proofs are verified on a [few blocking threads](OriginLayerBuilder::verifier_threads) behind a
+/// Proofs are verified on a [few blocking threads](OriginLayerBuilder::verifier_threads) behind a
 /// [queue](OriginLayerBuilder::max_queued). A spent tag is one small key in Redis for two windows. For browsers, let
 /// preflight requests [pass](OriginLayerBuilder::skip_cors_preflight), and [expose](EXPOSED) the challenge.
 #[derive(Clone)]
@@ -170,7 +169,7 @@ impl OriginLayer {
     /// Replaces the keys in all clones and services of this layer.
     ///
     /// Add the next key on all instances before its period begins and before the issuer lists it. Keep old keys whose
-    /// credentials should be accepted.
+    /// credentials should be accepted. Fails like [`build`](OriginLayerBuilder::build); the origin then keeps its keys.
     ///
     /// ```
     /// use std::time::Duration;
@@ -194,10 +193,6 @@ impl OriginLayer {
     /// assert!(origin.replace_keys(KeySet::new()).is_err());
     /// # Ok::<_, Box<dyn std::error::Error>>(())
     /// ```
-    ///
-    /// # Errors
-    ///
-    /// Like [`build`](OriginLayerBuilder::build). The origin then keeps its keys.
     pub fn replace_keys(&self, keys: KeySet) -> Result<(), BuildError> {
         let checked = keys.check(("window", self.0.windows.length()));
         checked.map_err(|message| BuildError::new(&format!("tokens {:?}", self.0.policy), message))?;

@@ -100,7 +100,6 @@ impl Origin {
         })
     }
 
-    /// Of challenges that are accepted now and match the token.
     fn contexts(&self, token: &Token) -> Vec<Contexts> {
         let (window, neighbour) = self.windows.accepted(self.clock.now());
         let windows = [Some(window), neighbour].into_iter().flatten();

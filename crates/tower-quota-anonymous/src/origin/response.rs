@@ -66,7 +66,6 @@ impl Origin {
         response.map(OriginBody::from)
     }
 
-    /// The client can retry with a token.
     pub(super) fn answer_without_token<B>(&self, mut response: Response<B>) -> Response<OriginBody<B>> {
         let decision = response.extensions().get::<Decision>();
         let is_rejected = decision.is_some_and(|decision| decision.outcome() == Outcome::Rejected);

@@ -17,9 +17,9 @@ use super::{
 };
 use crate::ready::take_ready;
 
-/// The service of [`OriginLayer`](super::OriginLayer), which forwards requests with a valid, unspent token.
+/// The service of [`OriginLayer`](super::OriginLayer). Clones share spent tags.
 ///
-/// Rejections are responses; errors come only from `S`. Clones share spent tags.
+/// Rejections are responses; errors come only from `S`.
 #[derive(Clone)]
 pub struct OriginService<S> {
     inner: S,
@@ -38,12 +38,12 @@ impl<S> Layer<S> for OriginLayer {
 }
 
 impl<S> OriginService<S> {
-    /// Returns a reference to the inner service, which needs no token.
+    /// Returns a reference to the inner service.
     pub fn get_ref(&self) -> &S {
         &self.inner
     }
 
-    /// Returns a mutable reference to the inner service, which needs no token.
+    /// Returns a mutable reference to the inner service.
     pub fn get_mut(&mut self) -> &mut S {
         &mut self.inner
     }

@@ -93,7 +93,6 @@ impl Spending {
         }
     }
 
-    /// Decides without the shared store.
     fn spend_here(&self, reservation: Option<Reservation>, now: Timestamp, log: &TokenTelemetry) -> Spent {
         match reservation {
             Some(reservation) => {
