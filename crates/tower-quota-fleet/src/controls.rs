@@ -49,8 +49,7 @@ impl SwitchOrder {
         self
     }
 
-    /// Returns the number: the server's time in milliseconds, or more, so that numbers increase even if Redis loses its
-    /// data.
+    /// Returns the number: the server's time in milliseconds, or more if a larger number was used before.
     pub fn number(&self) -> u64 {
         self.number
     }

@@ -14,9 +14,8 @@ use tower_quota::{AccessRules, ConfigError, Rules};
 
 /// The rules of all instances of a service, with their version and a rollout.
 ///
-/// In a file, the document also contains the kill switch and the access list. In Redis, these are stored
-/// [separately](super::Control), and a document with them is rejected. The [guide](crate::guide#the-document) lists the
-/// fields.
+/// The kill switch and the access list are for files only: in Redis, they are stored [separately](super::Control), and
+/// a document with them is rejected. The [guide](crate::guide#the-document) lists the fields.
 ///
 /// ```
 /// use tower_quota::QuotaPolicy;
@@ -64,9 +63,7 @@ impl RulesDocument {
     /// The maximum length of an author in bytes.
     pub const MAX_AUTHOR: usize = 256;
 
-    /// Creates a document with these rules for all callers.
-    ///
-    /// `version` ranges from 1 to [`RulesVersion::MAX_NUMBER`].
+    /// Creates a document with these rules for all callers. `version` ranges from 1 to [`RulesVersion::MAX_NUMBER`].
     pub fn new(version: u64, rules: Rules) -> Self {
         Self(DocumentForm {
             format: Self::FORMAT,
@@ -80,8 +77,8 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// Returns an error with line, column and field if the document is longer than 1 MiB, is not JSON, has a newer
-    /// format, or has a field that is missing, unknown, of the wrong type or out of range.
+    /// Returns an error with line, column and field if the document is longer than 1 MiB, has a newer format, is not
+    /// JSON, or has a missing, unknown or invalid field.
     pub fn parse(bytes: &[u8]) -> Result<Self, FleetError> {
         check_length(bytes.len())?;
         // Parsed first, because everything else may differ in a newer format.
@@ -117,8 +114,8 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// Returns an error if the document is longer than 1 MiB, a field is out of range, or a policy cannot be expressed:
-    /// fractions of a second, or extensions that are not strings, booleans or integers.
+    /// Returns an error if the document is longer than 1 MiB, a field is out of range, or a policy has fractions of a
+    /// second or extensions that are not strings, booleans or integers.
     pub fn to_json(&self) -> Result<String, FleetError> {
         self.check_ranges()?;
         let json = serde_json::to_string_pretty(&self.0)?;
@@ -130,8 +127,7 @@ impl RulesDocument {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Invalid`] with the message of [`build`](tower_quota::RateLimitLayerBuilder::build),
-    /// after `roll_out: ` for the rules of the rollout.
+    /// Returns [`FleetErrorKind::Invalid`] with the message of [`build`](tower_quota::RateLimitLayerBuilder::build).
     pub fn check(&self) -> Result<(), FleetError> {
         self.rules().validate()?;
         if let Some(roll_out) = self.roll_out() {
@@ -166,12 +162,12 @@ impl RulesDocument {
         self.0.roll_out.as_ref()
     }
 
-    /// Returns `true` if the limits are off. For files only.
+    /// Returns `true` if the limits are off.
     pub fn is_switched_off(&self) -> bool {
         self.0.switched_off
     }
 
-    /// Returns the access list. For files only.
+    /// Returns the access list.
     pub fn access(&self) -> &[AccessEntry] {
         &self.0.access
     }
@@ -217,14 +213,14 @@ impl RulesDocument {
         self
     }
 
-    /// Sets whether the limits are off, except blocks of the access list. For files only.
+    /// Sets whether the limits are off, except blocks of the access list.
     #[must_use]
     pub fn switched_off(mut self, is_off: bool) -> Self {
         self.0.switched_off = is_off;
         self
     }
 
-    /// Replaces the access list. For files only.
+    /// Replaces the access list.
     #[must_use]
     pub fn with_access(mut self, access: impl IntoIterator<Item = AccessEntry>) -> Self {
         self.0.access = access.into_iter().collect();
@@ -245,7 +241,6 @@ impl RulesDocument {
         Ok(rules)
     }
 
-    /// There is one switch and one list: those of the source.
     pub(super) fn check_without_controls(&self) -> Result<(), FleetError> {
         if !self.is_switched_off() && self.access().is_empty() && !self.blocks_unknown_addresses() {
             return Ok(());

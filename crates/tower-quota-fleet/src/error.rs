@@ -39,7 +39,7 @@ pub enum FleetErrorKind {
     CountsReset,
     /// Rules, access list, contract or top-up are invalid.
     Invalid,
-    /// A text is too long, or JSON is malformed: a field is missing, unknown, of the wrong type or out of range.
+    /// A text is too long, or JSON is malformed: a field is missing, unknown or invalid.
     Malformed,
     /// The document does not match its version.
     Mismatched,
@@ -62,9 +62,8 @@ pub enum FleetErrorKind {
 }
 
 impl FleetErrorKind {
-    /// Returns `true` if reading the document again does not help.
-    ///
-    /// These kinds are `Invalid`, `Malformed`, `Mismatched`, `NewerFormat` and `TooLong`.
+    /// Returns `true` for `Invalid`, `Malformed`, `Mismatched`, `NewerFormat` and `TooLong`: reading the document again
+    /// does not help.
     pub const fn is_bad_document(self) -> bool {
         matches!(
             self,

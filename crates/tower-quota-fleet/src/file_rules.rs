@@ -17,8 +17,8 @@ use super::{
 /// A rule set in a file on each instance, such as a mounted ConfigMap.
 ///
 /// Use this if rules are part of a deployment. The file contains a [`RulesDocument`] and is read about once per second.
-/// To change it, rename a new file over it, because an incomplete one is rejected. Without a file, no rules are
-/// published. Anything but a regular file is an error.
+/// To change it, rename a new file over it, because an incomplete one is rejected. Anything but a regular file is an
+/// error; without a file, no rules are published.
 ///
 /// ```
 /// use tower_quota_fleet::FileRules;

@@ -26,7 +26,7 @@
 //!
 //! In a single process, use [`RulesHandle`](tower_quota::RulesHandle) instead.
 //!
-//! The [`guide`] covers the document format, Redis ACL users, metrics, alerts, and incident response.
+//! The [`guide`] covers the document format, Redis ACL users, metrics and incident response.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod blocking;

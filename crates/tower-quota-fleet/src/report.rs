@@ -55,8 +55,8 @@ impl InstanceReport {
         self.off
     }
 
-    /// Returns the numbers of the last [`SwitchOrder`](super::SwitchOrder) and access list that the instance obeys, or
-    /// 0 each.
+    /// Returns the numbers of the [`SwitchOrder`](super::SwitchOrder) and access list that the instance obeys, or 0
+    /// each.
     ///
     /// `None` if a read failed.
     pub fn controls(&self) -> Option<(u64, u64)> {

@@ -4,8 +4,7 @@ use super::{controls::SwitchOrder, error::FleetError, report::InstanceReport, ve
 
 /// A source of rules: [`RedisRules`](super::RedisRules), [`FileRules`](super::FileRules), or a custom one.
 ///
-/// A follower polls the state when it [may have changed](Self::changed), and reads the document if the version has
-/// changed.
+/// A follower polls the state when it [may have changed](Self::changed), and reads the document of a new version.
 ///
 /// ```
 /// use tower_quota_fleet::{RulesSource, RulesVersion, SourceFuture, SourceState};
@@ -33,9 +32,8 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     /// Returns an atomic snapshot of the version, the kill switch and the access list.
     fn state(&self) -> SourceFuture<'_, SourceState>;
 
-    /// Returns the bytes of the access list with this version of a [`state`](Self::state).
-    ///
-    /// Read at most [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH) bytes. Default: an error.
+    /// Returns the bytes of the access list with this version of a [`state`](Self::state): at most
+    /// [`RulesDocument::MAX_LENGTH`](super::RulesDocument::MAX_LENGTH). Default: an error.
     fn access(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>> {
         let message = format!("the source has no access list with version {version}");
         Box::pin(async { Err(FleetError::unavailable(message)) })
@@ -47,9 +45,9 @@ pub trait RulesSource: fmt::Debug + Send + Sync + 'static {
     /// [`parse`](super::RulesDocument::parse)'s error for longer documents.
     fn document(&self, version: RulesVersion) -> SourceFuture<'_, Vec<u8>>;
 
-    /// Waits until the version may have changed. The follower polls at most 20 times per second.
+    /// Waits until the version may have changed since the last poll. Default: waits for 0.75 s to 1.25 s at random.
     ///
-    /// Return as soon as the version has changed since the last poll. Default: waits for 0.75 s to 1.25 s at random.
+    /// The follower polls at most 20 times per second.
     fn changed(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(super::pause::between_polls())
     }
@@ -94,11 +92,7 @@ impl SourceState {
         }
     }
 
-    /// Returns the current version, or `None` if nothing was published.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the source has a malformed version.
+    /// Returns the current version, or `None` if nothing was published. Fails if the source has a malformed version.
     pub fn version(&self) -> Result<Option<RulesVersion>, FleetError> {
         self.version.clone()
     }

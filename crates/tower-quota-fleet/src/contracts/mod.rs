@@ -47,10 +47,10 @@ const TOP_UP: &str = "top-up:";
 
 /// A table of contracts in Redis: individual quotas for callers.
 ///
-/// All instances apply a change within two seconds, and tables can have millions of entries. A
+/// All instances apply a change within two seconds; tables can have millions of entries. A
 /// [`TierLayer`](tower_quota::tier::TierLayer) caches an entry until [`follow`](Self::follow) invalidates it. Quotas
 /// apply to policies that [allow them](tower_quota::QuotaPolicy::with_caller_quotas), within their bounds. Clones share
-/// the table's own connections.
+/// the table's connections.
 ///
 /// ```no_run
 /// use std::convert::Infallible;
@@ -108,9 +108,9 @@ const TOP_UP: &str = "top-up:";
 /// # When Redis is unavailable
 ///
 /// Reads fail after 300 ms; writes wait up to 5 s for each reply. With
-/// [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller then keeps its last known quotas
-/// for [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), and gets those of its tier afterwards or if it is
-/// not cached. While instances know different quotas of a caller, it gets at most the largest.
+/// [`with_quotas_or_last`](tower_quota::ResolvedTier::with_quotas_or_last), a caller keeps its last known quotas for
+/// [10 minutes](tower_quota::tier::TierLayerBuilder::stale_for), and gets those of its tier afterwards or if it is not
+/// cached. While instances know different quotas of a caller, it gets at most the largest.
 #[derive(Clone)]
 pub struct Contracts {
     table: Arc<Table>,
@@ -125,11 +125,7 @@ struct Table {
 }
 
 impl Contracts {
-    /// Creates a table with this name, with the store settings of [`RedisRules::new`](crate::RedisRules::new).
-    ///
-    /// # Errors
-    ///
-    /// Returns [`FleetErrorKind::Config`] if a setting or the name is invalid.
+    /// Creates a table with this name, with the settings and errors of [`RedisRules::new`](crate::RedisRules::new).
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(CONNECTIONS).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;

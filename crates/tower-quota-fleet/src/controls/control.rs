@@ -49,7 +49,7 @@ impl Control {
         Self { edit, lasts, reason }
     }
 
-    /// Disables the limits of all instances for an hour, or as [`expires_in`](Self::expires_in) sets.
+    /// Disables the limits of all instances for an hour, unless [`expires_in`](Self::expires_in) is set.
     ///
     /// Requests pass uncounted, except those that an access list blocks.
     pub fn switch_off() -> Self {
@@ -71,9 +71,8 @@ impl Control {
         Self::new(ControlEdit::SetAccess(entry), None)
     }
 
-    /// Removes the access list entry for the same network or key.
-    ///
-    /// Fails with [`FleetErrorKind::NotListed`] if there is none.
+    /// Removes the access list entry for the same network or key. Fails with [`FleetErrorKind::NotListed`] if there is
+    /// none.
     pub fn remove_access(entry: AccessEntry) -> Self {
         Self::new(ControlEdit::RemoveAccess(entry), None)
     }

@@ -37,11 +37,10 @@ impl RulesFollower {
 impl RulesFollowerBuilder {
     /// Sets the layer's access list, to which the follower adds the entries of the fleet.
     ///
-    /// Followers of several layers can share a list, which then contains the entries of all sources: see the
-    /// [guide](crate::guide). A dropped follower's entries [stay](tower_quota::updates::AccessOverlay::leave) until
-    /// another one reads its own.
+    /// Followers of several layers [can share a list](crate::guide). A dropped follower's entries
+    /// [stay](tower_quota::updates::AccessOverlay::leave) until another one reads its own.
     ///
-    /// Default: none. Entries then have no effect except a logged warning.
+    /// Default: none. Entries then only cause a warning.
     pub fn access_list(mut self, access_list: AccessList) -> Self {
         self.access_list = Some(access_list);
         self
@@ -65,8 +64,8 @@ impl RulesFollowerBuilder {
     ///
     /// # Errors
     ///
-    /// Returns [`FleetErrorKind::Claimed`] if another source has claimed the rules, and [`FleetErrorKind::Config`] if
-    /// there is no runtime or the instance's name is invalid.
+    /// Returns [`FleetErrorKind::Claimed`] if another source has claimed the rules, and [`FleetErrorKind::Config`]
+    /// without a runtime or with an invalid instance name.
     pub fn start(self) -> Result<RulesFollower, FleetError> {
         let error = |message: String| FleetError::new(FleetErrorKind::Config, format!("rules follower: {message}"));
         let name = &self.instance;

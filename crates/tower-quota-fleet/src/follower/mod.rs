@@ -23,9 +23,9 @@ use super::{controls::Controls, document::RulesDocument};
 ///
 /// The rules of the program apply until the [first version](Self::wait_for_rules) is read. While the source is
 /// unavailable, empty, or has a [rejected](FollowerStatus::rejected) document, the last valid rules remain in effect.
-/// The guide specifies the [precedence](crate::guide#the-kill-switch-and-the-access-list) of switches and lists, what
-/// happens [after a loss of data](crate::guide#when-redis-loses-its-data), and
-/// [what stays](crate::guide#what-happens-when) after the last clone is dropped.
+/// The guide specifies the [precedence](crate::guide#the-kill-switch-and-the-access-list) of switches and lists, and
+/// what happens [after a loss of data](crate::guide#when-redis-loses-its-data) and [after the last clone is
+/// dropped](crate::guide#what-happens-when).
 ///
 /// ```
 /// use std::{env, fs, process, time::Duration};
@@ -75,14 +75,14 @@ impl RulesFollower {
         self.0.shared.controls()
     }
 
-    /// Returns the newest document whose rules this instance applied, or `None` with the rules of its program.
+    /// Returns the newest document that this instance applied, or `None` with the rules of its program.
     ///
     /// If Redis lost it, check it and [publish it again](super::Publication::restore).
     pub fn document(&self) -> Option<RulesDocument> {
         self.0.shared.document()
     }
 
-    /// Waits until the first version is applied: forever if there is none, so use a timeout.
+    /// Waits until the first version is applied, possibly forever: use a timeout.
     pub async fn wait_for_rules(&self) {
         let mut status = self.0.status.clone();
         if status.wait_for(|status| status.version.is_some()).await.is_err() {

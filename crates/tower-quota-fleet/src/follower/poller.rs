@@ -98,7 +98,6 @@ impl Poller {
         }
     }
 
-    /// After a failure, the last switch and list remain in effect, and the rules are still read.
     async fn obey(&mut self, ControlHeads { switch, access }: ControlHeads) {
         let number = |head: &Option<RulesVersion>| head.map(RulesVersion::number);
         let numbers = (switch.as_ref().ok().cloned(), access.as_ref().ok().map(number));

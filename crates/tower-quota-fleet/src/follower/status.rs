@@ -69,8 +69,7 @@ impl FollowerStatus {
         self.controls_failure.is_none().then(numbers)
     }
 
-    /// Returns what the source lost, or has only in an older version: after a `FLUSHALL`, a restart without
-    /// persistence, a failover or a restored backup.
+    /// Returns what the source lost, or has only in an older version.
     pub fn lost(&self) -> &[Lost] {
         &self.lost
     }

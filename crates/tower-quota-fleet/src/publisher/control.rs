@@ -23,16 +23,13 @@ struct CurrentControls {
 }
 
 impl RulesPublisher {
-    /// Returns the last order of the kill switch, and the access list.
-    ///
-    /// An unreadable list is an [`access_problem`](Controls::access_problem).
+    /// Returns the last order of the kill switch, and the access list or its
+    /// [`access_problem`](Controls::access_problem).
     pub async fn controls(&self) -> Result<Controls, FleetError> {
         Ok(self.read_controls().await?.controls)
     }
 
-    /// Changes the kill switch or the access list of all instances, and returns both.
-    ///
-    /// Concurrent changes by other publishers are kept.
+    /// Changes the kill switch or the access list of all instances, and returns both. Concurrent changes are kept.
     ///
     /// # Errors
     ///

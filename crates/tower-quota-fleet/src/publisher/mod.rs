@@ -70,8 +70,7 @@ const SENDS: usize = 2;
 ///
 /// # Controls
 ///
-/// A [`Control`](super::Control) requires no published rules, works on a Redis that has lost all data, and never
-/// conflicts with a publication.
+/// A [`Control`](super::Control) requires no published rules and never conflicts with a publication.
 ///
 /// # Errors
 ///
@@ -96,9 +95,8 @@ impl RulesPublisher {
         Self { rules, author }
     }
 
-    /// Returns the current version, or `None` if nothing was published.
-    ///
-    /// Fails with [`Unreadable`](FleetErrorKind::Unreadable) if the document cannot be read.
+    /// Returns the current version, or `None` if nothing was published. Fails if the document is
+    /// [unreadable](FleetErrorKind::Unreadable).
     pub async fn current(&self) -> Result<Option<Published>, FleetError> {
         self.read(1).await?.published
     }
@@ -114,9 +112,8 @@ impl RulesPublisher {
         Ok(self.list(&self.rules.keys().changes, CHANGES, read).await?)
     }
 
-    /// Prepares and validates a publication without writing it.
-    ///
-    /// Fails if the published document cannot be read, or the new one is invalid.
+    /// Prepares and validates a publication without writing it. Fails if the published document is unreadable, or the
+    /// new one is invalid.
     pub async fn propose(&self, publication: Publication) -> Result<Proposal, FleetError> {
         check_text("reason", &publication.reason)?;
         let current = self.read(HISTORY).await?;
@@ -199,7 +196,7 @@ impl RulesPublisher {
         Ok(Published::new(version, proposal.document.clone()))
     }
 
-    /// Proposes and commits a publication, with the errors of [`propose`](Self::propose) and [`commit`](Self::commit).
+    /// Proposes and commits a publication, with the errors of both.
     pub async fn publish(&self, publication: Publication) -> Result<Published, FleetError> {
         let proposal = self.propose(publication).await?;
         self.commit(&proposal).await

@@ -57,11 +57,8 @@ impl Proposal {
         self.effects.iter().flat_map(|(_, diff)| diff.count_resets())
     }
 
-    /// Performs the check of `commit` that no counts reset without [permission](super::Publication::allow_count_reset).
-    ///
-    /// # Errors
-    ///
-    /// Returns [`FleetErrorKind::CountsReset`] with a list of the policies.
+    /// Checks that no counts reset without [permission](super::Publication::allow_count_reset), as `commit` does. Fails
+    /// with [`FleetErrorKind::CountsReset`].
     pub fn check_count_resets(&self) -> Result<(), FleetError> {
         let anew: Vec<_> = self.count_resets().map(ToString::to_string).collect();
         if anew.is_empty() || self.restarts_counts {
@@ -76,8 +73,7 @@ impl Proposal {
         self.restarts_counts
     }
 
-    /// Returns `true` if the rules equal the current ones, and no instance has seen a larger number, as after a
-    /// restored backup.
+    /// Returns `true` if the rules equal the current ones, and no instance has seen a larger number.
     pub fn is_empty(&self) -> bool {
         let is_same = |before: &Published| has_same_rules(before.document(), &self.document);
         !self.is_behind && self.before.as_ref().is_some_and(is_same)

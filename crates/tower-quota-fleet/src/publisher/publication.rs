@@ -54,8 +54,8 @@ impl Publication {
 
     /// Returns to the rules and rollout of the newest version that differs.
     ///
-    /// Never blocked by counts that reset, because earlier counts continue. Fails with
-    /// [`FleetErrorKind::AfterRollBack`] if the current version is itself a rollback.
+    /// Earlier counts continue. Fails with [`FleetErrorKind::AfterRollBack`] if the current version is itself a
+    /// rollback.
     pub fn roll_back() -> Self {
         Self::new(Edit::RollBack { to: None })
     }
@@ -65,8 +65,8 @@ impl Publication {
         Self::new(Edit::RollBack { to: Some(version) })
     }
 
-    /// Publishes a whole document with a new number, such as [an instance's](crate::RulesFollower::document) after
-    /// Redis lost it.
+    /// Publishes a whole document with a new number, such as [an instance's](crate::RulesFollower::document) after a
+    /// loss of data.
     ///
     /// Fails with [`FleetErrorKind::Invalid`] if it contains a switch or an access list, as files can.
     pub fn restore(document: RulesDocument) -> Self {

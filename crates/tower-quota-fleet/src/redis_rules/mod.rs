@@ -60,9 +60,7 @@ impl RedisRules {
     /// [`connection_info_with`](RedisStoreBuilder::connection_info_with), `tls_config`,
     /// [`connect_with`](RedisStoreBuilder::connect_with), the timeout and the key prefix.
     ///
-    /// # Errors
-    ///
-    /// Returns [`FleetErrorKind::Config`] if the name or a setting is invalid.
+    /// Fails with [`FleetErrorKind::Config`] if the name or a setting is invalid.
     pub fn new(servers: RedisStoreBuilder, name: impl Into<String>) -> Result<Self, FleetError> {
         let store = servers.connections(1).build();
         let store = store.map_err(|error| FleetError::from_config(FleetErrorKind::Config, "", error))?;
@@ -78,9 +76,7 @@ impl RedisRules {
 
     /// Returns the latest report of up to 10,000 instances that reported within 30 seconds, by name.
     ///
-    /// # Errors
-    ///
-    /// Returns an error if the server does not answer, or its ACL forbids the command.
+    /// Fails if the server does not answer, or its ACL forbids the command.
     pub async fn instances(&self) -> Result<Vec<InstanceReport>, StoreError> {
         let since = self.now().await?.saturating_sub(FRESH_MILLIS);
         let mut fresh = cmd("ZREVRANGEBYSCORE");

@@ -132,7 +132,7 @@ fn ask(options: &Options, question: &str, option: &str) -> Result<(), Failure> {
     }
 }
 
-/// Waits up to 5 s until all instances follow, and up to 2 s for at least `before` reports.
+/// Waits up to 5 s until all instances follow, and 2 s for `before` reports.
 async fn follow(
     options: &Options,
     before: usize,

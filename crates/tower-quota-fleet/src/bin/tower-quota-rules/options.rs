@@ -29,7 +29,7 @@ pub(crate) struct Options {
     )]
     #[arg(value_name = "URL", default_value = "redis://127.0.0.1/")]
     redis: Vec<String>,
-    /// The URLs are those of sentinels; NAME is the service
+    /// The service, if the URLs are those of sentinels
     #[arg(long, global = true, env = "RULES_SENTINEL", value_name = "NAME")]
     sentinel: Option<String>,
     /// The rule set
@@ -50,11 +50,10 @@ pub(crate) struct Options {
         hide_default_value = true
     )]
     pub(crate) because: String,
-    /// Skip the confirmation of `publish`, `rollback`, `restore`, and a block of a network larger than /16 (IPv6: /32)
+    /// Skip the confirmation of `publish`, `rollback`, `restore`, and of a block larger than /16 (IPv6: /32)
     #[arg(long, short, global = true)]
     pub(crate) yes: bool,
-    /// Skip the second confirmation: of a quota of 0 or lowered tenfold, a block of every address, or more than a day
-    /// off
+    /// Skip the second confirmation (a quota of 0 or lowered tenfold, a block of every address, more than a day off)
     #[arg(long, global = true)]
     pub(crate) drastic: bool,
     /// Do not wait until the instances follow
@@ -80,7 +79,7 @@ pub(crate) enum Command {
         /// `-` is standard input
         file: String,
     },
-    /// Show which callers a publication would affect, and how
+    /// Show which callers a publication affects, and how
     Diff(NewRules),
     /// Publish rules for all callers, or for a share of them
     Publish(NewRules),
@@ -93,7 +92,7 @@ pub(crate) enum Command {
         #[arg(long)]
         overwrite: bool,
     },
-    /// Publish a document again, as `show --document` or an instance printed it
+    /// Publish a document that `show --document` or an instance printed
     Restore {
         /// `-` is standard input
         file: String,
@@ -127,7 +126,7 @@ pub(crate) enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// Show, set or remove the contract of the caller with a key, such as `customer 4711`
+    /// Show, set or remove the contract of a caller, such as `customer 4711`
     Contract(ContractOf),
     /// Add units to a caller's quota for a time, once per ID
     TopUp(TopUpOf),
@@ -155,7 +154,7 @@ pub(crate) struct NewRules {
 pub(crate) struct ContractOf {
     kind: String,
     value: String,
-    /// Set the quotas of these policies, within the bounds of a published policy; replaces all earlier ones
+    /// Set the quotas of these policies, within their bounds; replaces all earlier ones
     #[arg(value_parser = assignment, value_name = "POLICY=QUOTA")]
     quotas: Vec<(String, u64)>,
     /// Set a burst capacity
@@ -306,7 +305,6 @@ fn usage(message: impl Into<String>) -> Failure {
     Failure::Usage(message.into())
 }
 
-/// The last number would replace the others.
 fn distinct(assignments: &[(String, u64)]) -> Result<BTreeMap<String, u64>, Failure> {
     let mut numbers = BTreeMap::new();
     for (name, number) in assignments {
