@@ -14,8 +14,7 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 
 /// The arrival time of a response and the duration of its exchange.
 ///
-/// Dates in a response without `Date` are compared with `received`. [Trusted dates](Caps::trust_dates) also need
-/// `elapsed`.
+/// Dates in a response without `Date` are compared with `received`.
 ///
 /// ```
 /// use std::time::{Duration, UNIX_EPOCH};
@@ -37,7 +36,7 @@ use ratelimit_fields::{Dialect, FieldError, Hints, LimitHint, PolicyHint};
 pub struct Exchange {
     /// The wall-clock time at which the head of the response arrived.
     pub received: SystemTime,
-    /// The time between sending the request and `received`, by a monotonic clock.
+    /// The time from sending the request to `received`, by a monotonic clock, for [trusted dates](Caps::trust_dates).
     pub elapsed: Duration,
 }
 
@@ -74,7 +73,7 @@ pub struct Exchange {
 /// # What is ignored
 ///
 /// - Malformed fields, each individually.
-/// - `RateLimit` fields of cached responses. Their `Retry-After` is shortened by `Age`.
+/// - `RateLimit` fields of cached responses, whose `Retry-After` is shortened by `Age`.
 /// - `Retry-After` of responses without a 4xx or 5xx status, `RateLimit` fields, or gRPC status 8 or 14, which concerns
 ///   a single resource, such as the result of a job.
 ///
@@ -162,8 +161,8 @@ impl Advice {
         self.retry_after
     }
 
-    /// Returns `true` if a limit has rejected the request: with status 429, another status of the [`Profile`], or gRPC
-    /// status 8 in the header section.
+    /// Returns `true` if a limit has rejected the request: with 429, another status of the [`Profile`], or gRPC status
+    /// 8 in the header section.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -179,8 +178,8 @@ impl Advice {
         self.is_rejection
     }
 
-    /// Returns `true` if the server forbids a retry: with a negative or malformed `grpc-retry-pushback-ms`, or with a
-    /// quota of zero in a rejection without `Retry-After`.
+    /// Returns `true` if the server forbids a retry: with a negative or malformed `grpc-retry-pushback-ms`, or a quota
+    /// of zero in a rejection without `Retry-After`.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -265,7 +264,7 @@ fn limit_of(hint: &LimitHint, policies: &[PolicyHint], reset: Option<Duration>) 
     }
 }
 
-/// Prefers the policy of the same partition. Policies of draft-06 and draft-07 have no names.
+/// Prefers the policy of the same partition.
 fn policy_of<'a>(limit: &LimitHint, policies: &'a [PolicyHint]) -> Option<&'a PolicyHint> {
     let name = limit.name()?;
     let mut named = policies.iter().filter(|policy| policy.name() == Some(name));

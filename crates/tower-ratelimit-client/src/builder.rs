@@ -114,8 +114,8 @@ impl<R> ClientLayerBuilder<R> {
     /// Sets the maximum time that a request waits, including waits before retries, at most one day. Default: two
     /// minutes.
     ///
-    /// The timeout starts when the service is called, and does not limit the time until the response arrives. A request
-    /// that is known to exceed the timeout fails at once. With zero, no request waits.
+    /// The timeout starts when the service is called, and does not limit the response. A request that is known to
+    /// exceed it fails at once. With zero, no request waits.
     pub fn queue_timeout(mut self, queue_timeout: Duration) -> Self {
         self.config.queue_timeout = queue_timeout;
         self
@@ -131,8 +131,8 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Sets the maximum number of cached origins, or partitions of origins, 1 to 1,000,000. Default: 1,024.
     ///
-    /// If the cache is full, a new origin evicts one of a random sample of 16: preferably one without known limits,
-    /// then one that was used only once. Its requests complete.
+    /// In a full cache, a new origin evicts one of a random sample of 16: preferably one without known limits, then one
+    /// that was used only once. Its requests complete.
     pub fn max_origins(mut self, origins: usize) -> Self {
         self.config.max_origins = origins;
         self
@@ -148,11 +148,11 @@ impl<R> ClientLayerBuilder<R> {
     }
 
     /// Partitions the requests to an origin, for example by API key, so that a user with an exhausted quota does not
-    /// delay the others.
+    /// delay the others. Default: one partition.
     ///
     /// The value never leaves the process. If it equals the `pk` parameter of the server, the client also recognizes
-    /// its partition in responses that list several. Requests without a value share the known limits of the origin,
-    /// which is the default. The closure must not block.
+    /// its partition in responses that list several. Requests without a value share one partition. The closure must not
+    /// block.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -195,7 +195,7 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// `origin` is a host, such as `api.github.com`, or a host with a port, such as `localhost:8080`, which takes
     /// precedence. If the URI of a request has no host, its `Host` field is used. [`build`](Self::build) rejects an
-    /// `origin` that is invalid or set twice, and a profile with an invalid field name.
+    /// invalid or repeated `origin`, and a profile with an invalid field name.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -254,9 +254,7 @@ impl<R> ClientLayerBuilder<R> {
     }
 
     /// Sets the wall clock, for responses without `Date` and [trusted dates](Caps::trust_dates). Default:
-    /// [`SystemTime::now`].
-    ///
-    /// Paused Tokio time does not advance it.
+    /// [`SystemTime::now`], which paused Tokio time does not advance.
     pub fn wall_clock(mut self, wall_clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         self.config.wall_clock = Box::new(wall_clock);
         self
@@ -266,11 +264,11 @@ impl<R> ClientLayerBuilder<R> {
     ///
     /// A [rejected](super::Advice::is_rejection) request of any method is retried, because the server has not processed
     /// it; after 503, only an idempotent one. A retry is queued like any other request. After 503 without
-    /// `Retry-After`, only this request waits: one second, then twice as long for each further attempt.
+    /// `Retry-After`, only this request waits: one second, doubled for each further attempt.
     ///
-    /// The response is returned if it [forbids a retry](super::Advice::is_final), if the wait would exceed the queue
-    /// timeout, if the queue is full, or if `clone_body`, called before each attempt that can be followed by another,
-    /// has returned `None`.
+    /// The response is returned if it [forbids a retry](super::Advice::is_final), the wait would exceed the queue
+    /// timeout, the queue is full, or `clone_body`, called before each attempt that can be retried, has returned
+    /// `None`.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicUsize, Ordering};
@@ -308,11 +306,7 @@ impl<R> ClientLayerBuilder<R> {
         }
     }
 
-    /// Builds the layer.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`BuildError`] for the first setting outside its range, and for an invalid [`profile`](Self::profile).
+    /// Builds the layer. Fails for the first setting outside its range, and for an invalid [`profile`](Self::profile).
     pub fn build(self) -> Result<ClientLayer<R>, BuildError> {
         let config = self.config;
         config.profiles.check()?;

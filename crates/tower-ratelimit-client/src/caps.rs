@@ -5,8 +5,7 @@ use ratelimit_fields::MAX_INTEGER;
 
 /// Upper bounds on the values accepted from servers.
 ///
-/// Larger values are reduced to the cap. After a capped wait, the client sends a request although the server imposed
-/// more.
+/// Larger values are reduced. After a capped wait, the client sends a request although the server imposed more.
 ///
 /// ```
 /// use std::time::Duration;
@@ -36,11 +35,8 @@ impl Caps {
     const WAITS: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
     const UNITS: RangeInclusive<u64> = 1..=MAX_INTEGER;
 
-    /// Creates caps for waits, from one second to one day, and for units, from 1 to 999,999,999,999,999.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`BuildError`] if `max_wait` or `max_units` is outside its range.
+    /// Creates caps for waits, from one second to one day, and for units, from 1 to 999,999,999,999,999. Fails outside
+    /// these ranges.
     pub fn new(max_wait: Duration, max_units: u64) -> Result<Self, BuildError> {
         BuildError::check_range("max_wait", max_wait, Self::WAITS)?;
         BuildError::check_range("max_units", max_units, Self::UNITS)?;
@@ -54,8 +50,8 @@ impl Caps {
     /// Sets whether the `Date` of a response is compared with the local clock. Default: `false`.
     ///
     /// If `true`, the transit time of a response is subtracted from its waits, and a response whose `Date` precedes the
-    /// request by more than a second is treated as cached. If the local clock is ahead of the server's by more, the
-    /// `RateLimit` fields of that server are ignored.
+    /// request by more than a second is treated as cached. If the local clock is ahead by more, the server's
+    /// `RateLimit` fields are ignored.
     ///
     /// ```
     /// use std::time::{Duration, UNIX_EPOCH};

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// An invalid setting, returned by [`build`](super::ClientLayerBuilder::build) and [`Caps::new`](super::Caps::new).
+/// An invalid setting of [`ClientLayerBuilder`](super::ClientLayerBuilder) or [`Caps`](super::Caps).
 ///
 /// The message names the setting, its value and the range.
 ///
@@ -56,7 +56,7 @@ pub struct BuildError {
 pub enum ClientError<E> {
     /// The inner service failed.
     Inner(E),
-    /// The request was not sent: it would have waited too long, or too many requests were waiting.
+    /// The request was not sent, because it would have waited too long, or too many were waiting.
     Throttled(Throttled),
 }
 
@@ -168,8 +168,8 @@ impl Throttled {
         self.kind
     }
 
-    /// Returns the time, from the creation of the error, until the server is expected to have units. `None` if the
-    /// request only waited behind others.
+    /// Returns the time from this error until the server is expected to have units. `None` if the request only waited
+    /// behind others.
     pub fn retry_after(&self) -> Option<Duration> {
         self.retry_after
     }

@@ -23,8 +23,8 @@ pin_project! {
     ///
     /// # Cancellation
     ///
-    /// Until it is sent, a request whose future is dropped leaves the queue. Afterwards, the server may or may not
-    /// count it.
+    /// Until it is sent, a request whose future is dropped leaves the queue. Afterwards, the server may have counted
+    /// it.
     ///
     /// ```
     /// use http::{Request, Response};
@@ -264,7 +264,6 @@ where
     }
 }
 
-/// Skips an empty `Advice`, because most responses have no fields.
 fn keep<T>(response: &mut Response<T>, advice: Advice) {
     if !advice.is_empty() {
         response.extensions_mut().insert(advice);

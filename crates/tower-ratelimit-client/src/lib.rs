@@ -1,8 +1,8 @@
 //! A Tower layer for HTTP clients that obeys the rate limits of servers.
 //!
 //! [`ClientLayer`] wraps the service that sends requests. It parses the `RateLimit`, `RateLimit-Policy` and
-//! `Retry-After` fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while the
-//! quota of their server is exhausted.
+//! `Retry-After` fields of each response, in any [dialect](ratelimit_fields::Dialect), and delays requests while their
+//! server's quota is exhausted.
 //!
 //! ```
 //! use std::time::Duration;
@@ -31,9 +31,8 @@
 //!
 //! # Where it fits
 //!
-//! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`.
-//!
-//! The README has programs for hyper-util and reqwest. All requests of a tonic channel have the same origin.
+//! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`. The README has programs
+//! for hyper-util and reqwest. All requests of a tonic channel have the same origin.
 //!
 //! Place the layer *inside* retry layers and caches, so that retries wait and cache hits do not count, and *outside*
 //! connection pools and concurrency limits, so that waiting requests hold neither connections nor permits.
@@ -56,15 +55,12 @@
 //!
 //! [`Strategy`] controls how the client spends the remaining units. [`Pacing`](Pacing#rules) has further rules.
 //!
-//! # What happens on failure
-//!
 //! A request that is not sent fails with [`ClientError::Throttled`]. A rejection is an ordinary response, unless
 //! [retries](ClientLayerBuilder::retries) are enabled.
 //!
-//! # Together with a limit of your own: a webhook sender
+//! # With your own limit: a webhook sender
 //!
-//! A `Limiter` of [`tower-quota`](https://docs.rs/tower-quota) adds a limit per receiver in a store shared by all
-//! instances.
+//! A `Limiter` of [`tower-quota`](https://docs.rs/tower-quota) adds a limit per receiver across all instances.
 //!
 //! ```
 //! use std::{convert::Infallible, error::Error, time::Duration};
@@ -135,14 +131,13 @@
 //! # Clocks
 //!
 //! Waits use Tokio timers, which require a runtime with time enabled and can be
-//! [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html). Only dates in responses use the
+//! [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html). Dates in responses use the
 //! [`wall_clock`](ClientLayerBuilder::wall_clock).
 //!
 //! # What it does not do
 //!
-//! The layer cannot prevent every rejection: other clients may share the quota, and requests may cost more than one
-//! unit. Limits known to one process are not shared with others. The timing of requests can identify a client, even if
-//! it hides its address.
+//! The layer cannot prevent every rejection: other clients and processes may share the quota, and requests may cost
+//! more than one unit. The timing of requests can identify a client, even if it hides its address.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod advice;

@@ -55,8 +55,8 @@ impl Problem {
     /// The media type of problem documents.
     pub const MEDIA_TYPE: &str = "application/problem+json";
 
-    /// Parses the body of a response. `None` if it is not a JSON object with one of the three problem types, or exceeds
-    /// 64 KiB.
+    /// Parses the body of a response. `None` if it is not a JSON object with a problem type of the draft, or exceeds 64
+    /// KiB.
     pub fn parse(content: &[u8]) -> Option<Self> {
         if content.len() > Self::MAX_LENGTH {
             return None;

@@ -1,7 +1,7 @@
 use std::mem;
 
 /// Dropping a `ReadyService` releases the permit that the service may hold, because the request must wait or a closure
-/// of the user has panicked. `keep` prevents the release.
+/// of the user has panicked.
 pub(super) struct ReadyService<'a, S: Clone>(Option<&'a mut S>);
 
 impl<'a, S: Clone> ReadyService<'a, S> {

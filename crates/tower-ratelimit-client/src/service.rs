@@ -14,9 +14,9 @@ use super::{
     ready::ReadyService,
 };
 
-/// The service created by [`ClientLayer`].
+/// The service created by [`ClientLayer`], ready when `S` is.
 ///
-/// Ready when `S` is ready. A waiting request releases the ready `S`, which may hold a permit.
+/// A waiting request releases the ready `S`, which may hold a permit.
 ///
 /// ```
 /// use http::{Request, Response};

@@ -65,7 +65,7 @@ impl Clock {
     }
 }
 
-/// No server announces a delay of thirty years, so such a number of seconds is a Unix time.
+/// No server announces a delay of thirty years.
 fn is_time(number: Duration) -> bool {
     number.as_secs() >= 1_000_000_000
 }

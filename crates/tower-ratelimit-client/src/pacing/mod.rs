@@ -68,8 +68,8 @@ pub enum Strategy {
     Greedy,
     /// Spreads the units over the rest of the window once they run low, which leaves some for other clients.
     Pace {
-        /// The threshold in percent of the quota, 1 to 100. Without a quota from the server, the largest observed
-        /// number of remaining units is used.
+        /// The threshold in percent of the quota (1 to 100), or of the most remaining units observed if the server
+        /// sends no quota.
         below_percent: u8,
     },
     /// Tracks limits, but never waits. Disables retries.
@@ -115,8 +115,7 @@ impl Strategy {
 ///
 /// # Rules
 ///
-/// The [crate documentation](crate#what-it-obeys) lists the basic rules, which apply to each limit separately. In
-/// addition:
+/// The [crate documentation](crate#what-it-obeys) lists the basic rules for each limit. In addition:
 ///
 /// - Units that remain after `t` can still be used. Then requests are sent one at a time until a response reports the
 ///   remaining units.
@@ -321,8 +320,8 @@ impl Pacing {
 
     /// Sets the partition key of the requests, as decoded bytes: `alice` matches `pk=:YWxpY2U=:`. Default: none.
     ///
-    /// If a response lists several partitions of one policy and `key` is one of them, only that partition delays
-    /// requests. Otherwise, all do.
+    /// If `key` is one of several partitions of a policy in a response, only that one delays requests. Otherwise, all
+    /// do.
     #[must_use]
     pub fn with_partition_key(mut self, key: impl Into<Vec<u8>>) -> Self {
         self.partition_key = Some(key.into());
@@ -360,7 +359,7 @@ impl Pacing {
         self.settle();
     }
 
-    /// Records a request without a response, whose unit is not refunded, because the server may have counted it.
+    /// Records a request without a response. Its unit is not refunded, because the server may have counted it.
     pub fn record_loss(&mut self, dispatch: SendPermit) {
         self.finish(&dispatch);
         self.settle();

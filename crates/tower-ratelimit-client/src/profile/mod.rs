@@ -14,12 +14,8 @@ use ratelimit_fields::Unit;
 /// A description of the nonstandard rate-limit fields of a service.
 ///
 /// Select it for an origin with [`ClientLayerBuilder::profile`](super::ClientLayerBuilder::profile), or parse a
-/// response with [`Advice::read_as`](super::Advice::read_as).
-///
-/// # Describe a service
-///
-/// The fields of each limit, fields with a wait, and the statuses that reject a request also extend the profiles of
-/// known services.
+/// response with [`Advice::read_as`](super::Advice::read_as). Fields of limits, fields with a wait, and statuses can
+/// also extend the profiles of known services.
 ///
 /// ```
 /// use std::time::{Duration, SystemTime};
@@ -50,8 +46,6 @@ use ratelimit_fields::Unit;
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// # Rules
-///
 /// With every profile, `Retry-After` takes precedence, the `RateLimit` fields of the drafts apply as well, and
 /// [`Caps`](super::Caps) bound all values. A malformed field, such as `-1`, is [ignored](super::Advice::ignored)
 /// individually.
@@ -74,7 +68,7 @@ macro_rules! limit_fields {
 }
 
 impl Profile {
-    /// Creates a profile without fields, the default: the client reads only the fields of the drafts.
+    /// Creates a profile without fields, the default, which reads only the fields of the drafts.
     pub fn new() -> Self {
         Self::default()
     }
@@ -83,7 +77,7 @@ impl Profile {
     /// `RateLimit`, such as X, Okta and Reddit.
     ///
     /// The limits are named `x-ratelimit` and `x-rate-limit`, because a gateway and the service behind it can use
-    /// different fields. The limit of `RateLimit-*` has no name.
+    /// different fields; that of `RateLimit-*` has no name.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -112,8 +106,8 @@ impl Profile {
     /// Creates the profile of
     /// [GitHub](https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api).
     ///
-    /// Reads `x-ratelimit-limit`, `-remaining`, `-reset` and `-resource`. The name of the limit is its resource:
-    /// `core`, `search`, `graphql`. The limit of each resource delays all requests to the origin, unless
+    /// Reads `x-ratelimit-limit`, `-remaining`, `-reset` and `-resource`. The name of a limit is its resource: `core`,
+    /// `search`, `graphql`. Each limit delays all requests to the origin, unless
     /// [`partition_by`](super::ClientLayerBuilder::partition_by) separates the resources. A 403 response is a rejection
     /// if no units remain or if it has `Retry-After`. A rejection with remaining units and without `Retry-After`
     /// concerns a secondary limit: the client waits one minute.
@@ -128,8 +122,7 @@ impl Profile {
     /// `tokens`.
     ///
     /// Reads `x-ratelimit-limit-requests`, `-remaining-requests`, `-reset-requests`, the same with `-tokens`, and
-    /// `retry-after-ms`. The reset is the time until the entire limit is restored, so a client waits longer than
-    /// necessary.
+    /// `retry-after-ms`. The reset is when the entire limit is restored, so a client waits longer than necessary.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
@@ -160,8 +153,8 @@ impl Profile {
     /// Creates the profile of [Anthropic](https://platform.claude.com/docs/en/api/rate-limits), with limits `requests`,
     /// `tokens`, `input-tokens` and `output-tokens`.
     ///
-    /// Reads `anthropic-ratelimit-NAME-limit`, `-remaining` and `-reset`. The reset is the time at which the entire
-    /// limit is restored.
+    /// Reads `anthropic-ratelimit-NAME-limit`, `-remaining` and `-reset`. The reset is when the entire limit is
+    /// restored.
     ///
     /// ```
     /// use std::time::{Duration, SystemTime};
