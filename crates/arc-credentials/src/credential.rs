@@ -107,7 +107,6 @@ impl fmt::Debug for Presentation {
     }
 }
 
-/// m1, U, U' and X1 of the drafts.
 pub(super) struct Held<S: Suite> {
     m1: Zeroizing<S::Scalar>,
     u: S::Element,
@@ -134,8 +133,8 @@ impl<S: Suite> Held<S> {
         Some(Box::new(Self { m1, u, u_prime, x1 }))
     }
 
-    /// Returns `None` if a random scalar makes an element the identity, or if the nonce is the one that the credential
-    /// cannot use. The probability of each is the inverse of the order of the group.
+    /// `None` with negligible probability: if an element becomes the identity, or the nonce is the one that the
+    /// credential cannot use.
     pub(super) fn presentation<T: Transcript<S>>(
         &self,
         presentation_context: &[u8],

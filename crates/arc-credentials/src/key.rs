@@ -149,7 +149,6 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// x0, x1, x2 and x0Blinding, and X0, X1 and X2 of the drafts.
 pub(super) struct KeyPair<S: Suite> {
     pub(super) x0: Zeroizing<S::Scalar>,
     pub(super) x1: Zeroizing<S::Scalar>,

@@ -44,7 +44,6 @@ pub(super) use with_suite;
 
 pub(super) trait Suite: Sized + 'static {
     const PROFILE: Profile;
-    /// A part of every domain separation tag.
     const CONTEXT: &'static [u8];
 
     type Scalar: PrimeField + DefaultIsZeroes;
