@@ -3,7 +3,6 @@ use http::HeaderValue;
 
 use super::text::Text;
 
-/// The limit closest to exhaustion, as reported by draft-06 and draft-07.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ClosestLimit {
     pub(super) quota: u64,
@@ -20,8 +19,8 @@ impl ClosestLimit {
         }
     }
 
-    /// Returns this limit with the later reset of the two, or `None` if the inner limit must stay, because it is at
-    /// least as close to exhaustion or its numbers are unknown (`Some(None)`).
+    /// Returns this limit with the later reset of the two, or `None` if the inner limit stays, which is at least as
+    /// close to exhaustion or unknown (`Some(None)`).
     pub(super) fn merged(self, inner: Option<Option<(u64, u64)>>) -> Option<Self> {
         let Some(inner) = inner else { return Some(self) };
         let (remaining, reset) = inner?;

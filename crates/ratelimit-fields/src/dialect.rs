@@ -33,7 +33,6 @@ pub enum Dialect {
     Draft06,
 }
 
-/// Types of the other dialects are converted from and to this one.
 const DRAFT11: Wire = Wire {
     begins: |first| first[0] == b'"',
     limits: Some(hints::<draft11::LimitItem, _>),

@@ -1,7 +1,7 @@
 //! The dialect of draft-ietf-httpapi-ratelimit-headers-06, in the syntax of RFC 8941.
 //!
 //! Three fields with one number each report the limit closest to exhaustion, and a list the policies. The dialect has
-//! no names, units or partition keys. The three fields can be combined with the fields of draft-11.
+//! no names, units or partition keys.
 //!
 //! ```
 //! use http::HeaderMap;

@@ -108,7 +108,6 @@ impl<T: Member> List<T> {
         HeaderValue::try_from(self.serialize()).expect("structured fields are printable ASCII")
     }
 
-    /// Like `merge_present`, for a field that may be absent.
     pub(super) fn merge(
         headers: &mut HeaderMap,
         own: HeaderValue,

@@ -159,7 +159,6 @@ pub fn merge_into(headers: &mut HeaderMap, own: &LayerFields, now: SystemTime) {
     }
 }
 
-/// Merges the lists of a dialect with named items, but not `Retry-After`.
 pub(super) fn merge_lists<D: Named>(headers: &mut HeaderMap, own: OwnLists<'_>) {
     let has_own_limits = own.rate_limit.is_some();
     let limits = own.rate_limit.and_then(|limits| show_alone(headers, RATELIMIT, limits));

@@ -142,7 +142,6 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Lengths on both sides of the bound, and numbers of each length.
         #[test]
         fn a_text_equals_its_parts(parts in vec((0..90_usize, any::<u64>(), 0..64_u32), 0..9)) {
             let (mut text, mut expected) = (Text::new(), String::new());

@@ -83,7 +83,7 @@ impl Prepared {
     /// # Errors
     ///
     /// Returns an error if the field would be too long, or one that names the policy if the dialect cannot represent
-    /// its name, window or extensions, or if two policies of draft-06 or draft-07 have the same quota.
+    /// its name, window or extensions, or two policies of draft-06 or draft-07 have the same quota.
     pub fn new<P: Into<PreparedPolicy>>(
         dialect: Dialect,
         policies: impl IntoIterator<Item = P>,

@@ -116,7 +116,6 @@ impl Prepared {
         draft06::merge_limit(headers, limit, values);
     }
 
-    /// Writes nothing if the list would be too long for clients.
     fn push_list(&self, report: &Report<'_>, text: &mut Text) {
         let wait = report.retry_after.filter(|_| self.resets_with_retry_after());
         let nearest = wait.and_then(|_| nearest_limit(report.limits));
