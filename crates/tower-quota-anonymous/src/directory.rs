@@ -49,7 +49,7 @@ impl Directory {
 
     const MICROS: u64 = 1_000_000;
 
-    /// Later times are read as this one, and written as it was read.
+    /// Later times are read as this one.
     const LAST_SECOND: u64 = u64::MAX / Self::MICROS;
 
     /// Creates a directory without keys. The URL for credential requests may be relative.

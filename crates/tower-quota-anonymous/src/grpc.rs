@@ -21,7 +21,6 @@ pub(super) fn media_type(request: &HeaderMap) -> Option<HeaderValue> {
     HeaderValue::try_from(media_type).ok().filter(|_| is_grpc)
 }
 
-/// For a missing token or an exhausted quota.
 pub(super) fn http_status<B>(response: &Response<B>) -> StatusCode {
     match response.headers().get(STATUS).map(HeaderValue::as_bytes) {
         Some(b"8" | b"9") => StatusCode::TOO_MANY_REQUESTS,

@@ -99,7 +99,6 @@ impl<'a> Iterator for Schemes<'a> {
 }
 
 impl<'a> Schemes<'a> {
-    /// Returns `None` if the next item of the list is a scheme.
     fn parameter(&mut self) -> Option<Result<Parameter<'a>, MessageError>> {
         let mut ahead = Schemes(self.0);
         let begins_item = ahead.pass_over(|byte| byte == b',' || is_space(byte)).contains(&b',');

@@ -73,7 +73,6 @@ pub(super) struct IssuerTelemetry {
 }
 
 impl IssuerTelemetry {
-    /// Once per credential request, unless it was cancelled first.
     pub(super) fn answered(&self, outcome: &'static str) {
         self.counters.answered(outcome);
     }

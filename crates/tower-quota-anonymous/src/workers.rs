@@ -145,7 +145,6 @@ impl Queue {
         Ok(turn)
     }
 
-    /// For a newcomer of `class` whose line would have this length.
     fn victims(&self, class: usize, length: usize) -> Result<usize, Overloaded> {
         let (reserved, known) = (self.max_waiting / 2, self.classes[KNOWN].waiting);
         if class == KNOWN && known < reserved {

@@ -49,7 +49,7 @@ impl TokenClientLayerBuilder {
         self
     }
 
-    /// Validates the settings and builds the layer. Fails with the first misconfiguration.
+    /// Builds the layer. Fails with the first misconfiguration.
     pub fn build(self) -> Result<TokenClientLayer, BuildError> {
         let settings = self.checked();
         Ok(TokenClientLayer(Arc::new(

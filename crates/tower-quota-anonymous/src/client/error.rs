@@ -65,7 +65,6 @@ impl<E: Error + 'static> Error for TokenClientError<E> {
     }
 }
 
-/// A [`TokenClientError`] without the type of the service.
 #[derive(Debug)]
 pub(super) enum NoToken {
     Issuer(BoxError, Option<Duration>),

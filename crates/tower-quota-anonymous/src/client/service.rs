@@ -130,7 +130,6 @@ where
 }
 
 impl TokenClientLayer {
-    /// Caches the challenges if it returns a token.
     async fn token_after<E>(
         &self,
         status: StatusCode,

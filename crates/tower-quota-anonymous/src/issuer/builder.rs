@@ -98,7 +98,7 @@ impl IssuerBuilder {
         self
     }
 
-    /// Validates the settings and builds the issuer. Fails with the first misconfiguration.
+    /// Builds the issuer. Fails with the first misconfiguration.
     pub fn build(self) -> Result<Issuer, BuildError> {
         let issuing = self.checked();
         Ok(Issuer(Arc::new(

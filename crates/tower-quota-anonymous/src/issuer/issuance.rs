@@ -1,5 +1,3 @@
-//! Cheap checks, the decision, the queue, the computation.
-
 use std::time::Duration;
 
 use bytes::Bytes;

@@ -20,8 +20,8 @@ pub(super) struct Note {
 impl Note {
     const REPEATS: u64 = 3;
 
-    /// More than all repeats together, so that a second charge is rejected until the first entry expires. One unit less
-    /// would let two charges exceed the quota by one, and the rejection cache would admit only one repeat at a time.
+    /// More than all repeats together. One unit less would let two charges exceed the quota by one, and the rejection
+    /// cache would admit only one repeat at a time.
     const FIRST: u64 = Self::REPEATS + 2;
 
     /// Clients may need longer for a retry than the shortest windows.

@@ -283,7 +283,7 @@ impl OriginLayerBuilder {
         self
     }
 
-    /// Validates the settings and builds the layer. Fails with the first misconfiguration.
+    /// Builds the layer. Fails with the first misconfiguration.
     pub fn build(mut self) -> Result<OriginLayer, BuildError> {
         let (policy, limit, window) = self
             .policy

@@ -14,7 +14,6 @@ pub(super) struct Forgeries {
     scope: Scope,
 }
 
-/// Charges a proof as failed before it is verified.
 pub(super) struct Charge(Decision);
 
 impl Forgeries {

@@ -136,8 +136,8 @@ pub const EXPOSED: [HeaderName; 10] = [
 /// client knows the remaining tokens.
 ///
 /// Proofs are verified on a [few blocking threads](OriginLayerBuilder::verifier_threads) behind a
-/// [queue](OriginLayerBuilder::max_queued). A spent tag is one small key in Redis for two windows. For browsers, let
-/// preflight requests [pass](OriginLayerBuilder::skip_cors_preflight), and [expose](EXPOSED) the challenge.
+/// [queue](OriginLayerBuilder::max_queued). For browsers, let preflight requests
+/// [pass](OriginLayerBuilder::skip_cors_preflight), and [expose](EXPOSED) the challenge.
 #[derive(Clone)]
 pub struct OriginLayer(Arc<Origin>);
 

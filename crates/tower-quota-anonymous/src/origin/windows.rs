@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{Profile, TokenChallenge};
 use tower_quota::clock::Timestamp;
 
-/// Windows begin at multiples of their length since the Unix epoch. Each has its own challenge.
+/// Each window has its own challenge.
 pub(super) struct Windows {
     /// Without contexts.
     template: TokenChallenge,
