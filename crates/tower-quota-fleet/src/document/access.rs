@@ -146,7 +146,6 @@ impl fmt::Debug for AccessEntry {
 }
 
 impl fmt::Display for AccessEntry {
-    /// For example, `block 203.0.113.9 until Thu, 01 Jan 2026 00:00:00 GMT`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.subject())?;
         match self.0.until {

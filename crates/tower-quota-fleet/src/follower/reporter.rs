@@ -16,7 +16,6 @@ pub(super) struct Reporter {
     shared: Arc<Shared>,
     source: Arc<dyn RulesSource>,
     instance: String,
-    /// The last report, if the source has stored it.
     stored: Option<InstanceReport>,
     /// At most one. Aborted with the follower.
     under_way: JoinSet<Result<InstanceReport, FleetError>>,
@@ -39,7 +38,6 @@ impl Reporter {
         }
     }
 
-    /// Polls do not wait for the reply.
     pub(super) fn report(&mut self) {
         self.unreported += 1;
         self.take_answer();

@@ -269,7 +269,7 @@ impl Shared {
         self.turn_switch(held, order.map_or("", SwitchOrder::author));
     }
 
-    /// `None` stands for an unreadable value. Fails if the order's number is too far ahead of the clock.
+    /// `None` stands for an unreadable value.
     pub(super) fn control(
         &self,
         switch: Option<Option<SwitchOrder>>,
@@ -396,7 +396,6 @@ impl Shared {
     }
 }
 
-/// The tier (empty without tiers) and name of each policy.
 fn policies(document: &RulesDocument) -> Vec<(&str, &str)> {
     let tried = document.roll_out().map(|roll_out| roll_out.rules());
     let all = std::iter::once(document.rules()).chain(tried);

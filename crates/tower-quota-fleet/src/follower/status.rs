@@ -104,7 +104,6 @@ impl Lost {
 }
 
 impl fmt::Display for Lost {
-    /// For example, `rules: missing, previously 42` or `rules: went back from 42 to 40`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, had) = (self.what, self.had);
         match self.found {

@@ -63,7 +63,7 @@ const SENDS: usize = 2;
 /// # Publications
 ///
 /// Each publication validates the whole document and creates a new version atomically, or fails with
-/// [`Conflict`](FleetErrorKind::Conflict) if its base is no longer current. The last 16 documents are kept.
+/// [`Conflict`](FleetErrorKind::Conflict) if its base is no longer current.
 ///
 /// Instances follow within two seconds. Until then, a caller gets at most the larger quota, or the sum of both if
 /// [counts reset](tower_quota::updates::RulesDiff).

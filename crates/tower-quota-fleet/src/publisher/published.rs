@@ -38,7 +38,6 @@ impl Published {
 }
 
 impl fmt::Display for Published {
-    /// For example, `version 42 by "alice"`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (number, author) = (self.version.number(), self.document.author());
         write!(f, "version {number} by {author:?}")
