@@ -140,8 +140,7 @@ impl<R> ClientLayerBuilder<R> {
 
     /// Lengthens each wait by a random fraction of up to `percent` percent, 0 to 100. Default: 10.
     ///
-    /// A wait that reaches [`Caps::max_wait`] is shortened instead: with 10 percent and a cap of 600 seconds, it lasts
-    /// between 545 and 600 seconds. Waiting requests to one origin share the jitter.
+    /// A wait that reaches [`Caps::max_wait`] is shortened instead. Waiting requests to one origin share the jitter.
     pub fn jitter_percent(mut self, percent: u8) -> Self {
         self.config.jitter_percent = percent;
         self

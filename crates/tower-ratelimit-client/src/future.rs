@@ -111,8 +111,7 @@ impl<R> RequestContext<R> {
         }
     }
 
-    /// The time after which to queue the request again. `None` if the response is final or a retry could not be sent
-    /// before the deadline.
+    /// The wait before a retry. `None` if the response is final or the deadline would pass.
     fn retry_in<T>(&mut self, method: &Method, response: &Response<T>, advice: &Advice) -> Option<Duration> {
         self.failures += 1;
         let imposes_a_wait = advice.retry_after().is_some_and(|wait| !wait.is_zero());

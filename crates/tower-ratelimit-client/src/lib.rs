@@ -31,8 +31,9 @@
 //!
 //! # Where it fits
 //!
-//! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`. The README has programs
-//! for hyper-util and reqwest. All requests of a tonic channel have the same origin.
+//! The layer wraps any `Service<Request<B>, Response = Response<R>>` that implements `Clone`, and requires a Tokio
+//! runtime with time enabled. The README has programs for hyper-util and reqwest. All requests of a tonic channel have
+//! the same origin.
 //!
 //! Place the layer *inside* retry layers and caches, so that retries wait and cache hits do not count, and *outside*
 //! connection pools and concurrency limits, so that waiting requests hold neither connections nor permits.
@@ -41,7 +42,6 @@
 //!
 //! | a server sends | the client |
 //! |---|---|
-//! | nothing | does not delay requests |
 //! | `r=5;t=10` | sends at most five requests in ten seconds, those in flight included, until the response to a later request reports more |
 //! | `r=0;t=10` | waits ten seconds, then sends one request at a time until a response reports remaining units |
 //! | `r=5` of `concurrent-requests` | has at most five requests in flight |
@@ -127,12 +127,6 @@
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! # Clocks
-//!
-//! Waits use Tokio timers, which require a runtime with time enabled and can be
-//! [paused](https://docs.rs/tokio/latest/tokio/time/fn.pause.html). Dates in responses use the
-//! [`wall_clock`](ClientLayerBuilder::wall_clock).
 //!
 //! # What it does not do
 //!

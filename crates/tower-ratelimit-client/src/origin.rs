@@ -161,7 +161,6 @@ impl Origin {
     }
 }
 
-/// The deadline has passed, or will pass before the wait can end.
 fn is_hopeless(wait: Wait, now: Instant, deadline: Instant) -> bool {
     now >= deadline || (wait.is_certain() && wait.until() > deadline)
 }
@@ -256,7 +255,6 @@ impl Ticket {
         self.sent = Some(now());
     }
 
-    /// The server has imposed a wait since the ticket was issued.
     pub(super) fn is_outdated(&self) -> bool {
         self.origin.lock().pacing.is_blocked(now())
     }

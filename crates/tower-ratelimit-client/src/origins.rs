@@ -95,7 +95,7 @@ impl Origins {
     }
 }
 
-/// IDs are random, so the neighbors of `new` are a random sample. Requests of an evicted origin complete.
+/// IDs are random, so the neighbors of `new` are a random sample.
 fn evict(map: &mut BTreeMap<OriginId, Entry>, new: OriginId, now: Instant) {
     let neighbors = map.range(new..).chain(map.range(..new));
     let least = neighbors
@@ -107,8 +107,8 @@ fn evict(map: &mut BTreeMap<OriginId, Entry>, new: OriginId, now: Instant) {
 }
 
 impl Entry {
-    /// Eviction priority: origins without known limits first, then those used once. Busy origins are last, because a
-    /// second queue for the same server would overtake the requests in the first.
+    /// Eviction priority. Busy origins are last, because a second queue for the same server would overtake the requests
+    /// in the first.
     fn worth(&self, now: Instant) -> (bool, bool, bool, Option<Instant>) {
         let state = self.origin.lock();
         let known_until = state.pacing.known_until();

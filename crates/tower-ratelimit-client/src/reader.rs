@@ -10,7 +10,6 @@ pub(super) struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// `None` if the field is absent or malformed.
     pub(super) fn field<T>(
         &mut self,
         name: &'static str,

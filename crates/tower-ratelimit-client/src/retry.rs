@@ -34,11 +34,9 @@ mod sealed {
 /// # }
 /// ```
 pub trait Retry<B>: sealed::Sealed + Clone {
-    /// The maximum number of retries of a request.
     #[doc(hidden)]
     fn count(&self) -> u8;
 
-    /// Clones the body, if possible.
     #[doc(hidden)]
     fn clone_body(&self, body: &B) -> Option<B>;
 }

@@ -17,7 +17,6 @@ impl Clock {
     const FARTHEST_PAST: Duration = Duration::from_secs(86_400);
     const FARTHEST_FUTURE: Duration = Duration::from_secs(366 * 86_400);
 
-    /// The remaining time of a delay that began with the response.
     pub(super) fn left_of(&self, delay: Duration) -> Duration {
         delay.saturating_sub(self.in_transit)
     }
@@ -231,7 +230,6 @@ fn from_nanos(nanos: u128) -> Duration {
 mod tests {
     use super::*;
 
-    /// Half a second after a response of Tue, 14 Nov 2023 22:13:20 GMT.
     fn wait(text: &str, per_second: u32) -> Option<u128> {
         let clock = Clock {
             now: UNIX_EPOCH + Duration::from_secs(1_700_000_000),

@@ -120,8 +120,8 @@ impl Strategy {
 /// - Units that remain after `t` can still be used. Then requests are sent one at a time until a response reports the
 ///   remaining units.
 /// - [`Retry-After`](Advice::retry_after) takes precedence over `t` for all limits, unless it is zero.
-/// - After a [rejection](Advice::is_rejection), nothing is sent for at least a second. If the server imposes less, this
-///   time doubles with each further rejection in a row, up to [`Caps::max_wait`].
+/// - After a [rejection](Advice::is_rejection), the wait is at least a second. If the server imposes less, it doubles
+///   with each further rejection, up to [`Caps::max_wait`].
 /// - After a rejection or `Retry-After`, requests are sent one at a time, until a response has neither. A request
 ///   without a response delays the next one for at most five seconds.
 /// - A limit that the server does not send again is forgotten `t` after the end of its window, at least 10 and at most
@@ -394,7 +394,6 @@ impl Pacing {
         items.max().max(self.blocked_until)
     }
 
-    /// `None` if a request can be sent now.
     pub(super) fn obstacle(&self, now: Instant) -> Option<Wait> {
         if self.only_observes() {
             return None;

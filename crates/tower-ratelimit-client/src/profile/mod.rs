@@ -47,8 +47,7 @@ use ratelimit_fields::Unit;
 /// ```
 ///
 /// With every profile, `Retry-After` takes precedence, the `RateLimit` fields of the drafts apply as well, and
-/// [`Caps`](super::Caps) bound all values. A malformed field, such as `-1`, is [ignored](super::Advice::ignored)
-/// individually.
+/// [`Caps`](super::Caps) bound all values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     limits: Vec<LimitFields>,

@@ -29,7 +29,6 @@ impl Profiles {
         self.error.clone().map_or(Ok(()), Err)
     }
 
-    /// A profile for the host and port takes precedence over one for the host.
     pub(crate) fn of(&self, host: &str, port: u16) -> Arc<Profile> {
         let with_port = |port| {
             let mut profiles = self.of_origins.iter();
@@ -40,7 +39,6 @@ impl Profiles {
     }
 }
 
-/// Accepts only a host with an optional port.
 fn parse(origin: &str) -> Option<Authority> {
     let authority: Authority = origin.parse().ok()?;
     let is_whole = match authority.port_u16() {
