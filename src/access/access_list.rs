@@ -156,10 +156,6 @@ impl AccessList {
     ///
     /// If `change` returns an error, no rule changes. `change` gets a copy of all rules, so make many changes in one
     /// call. Changes are serialized, so `change` must not change the same list through another handle.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of `change`.
     pub fn update<T, E>(&self, change: impl FnOnce(&mut AccessRules) -> Result<T, E>) -> Result<T, E> {
         let _changing = self.0.changing.lock();
         let mut rules = AccessRules::clone(&self.0.rules.load());
@@ -319,13 +315,10 @@ impl AccessRules {
         self.blocks_unknown = block;
     }
 
-    /// Sets the rule for a partition key, replacing a rule for the same key.
+    /// Sets the rule for a partition key, replacing a rule for the same key. Fails with
+    /// [`ConfigErrorKind::AccessRules`] if there are too many rules.
     ///
     /// The rule matches requests whose whole [`key`](crate::RateLimitLayerBuilder::key) is equal.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ConfigErrorKind::AccessRules`] if there are too many rules.
     pub fn set_key(&mut self, key: PartitionKey, access: Access) -> Result<(), ConfigError> {
         if !self.keys.contains_key(&key) {
             self.check_room(1)?;
@@ -334,11 +327,8 @@ impl AccessRules {
         Ok(())
     }
 
-    /// Removes the rule for exactly this network. Returns whether there was one.
-    ///
-    /// # Errors
-    ///
-    /// Returns [`ConfigErrorKind::AccessRules`] if the network cannot be parsed.
+    /// Removes the rule for exactly this network. Returns whether there was one. Fails with
+    /// [`ConfigErrorKind::AccessRules`] if the network cannot be parsed.
     pub fn remove_network(&mut self, network: impl AsRef<str>) -> Result<bool, ConfigError> {
         Ok(self.networks.remove(read(network.as_ref())?).is_some())
     }

@@ -49,10 +49,6 @@ pub trait KeyExtractor: Send + Sync + 'static {
     fn extract(&self, request: &Parts) -> Option<PartitionKey>;
 
     /// Validates the settings when the layer is [built](crate::RateLimitLayerBuilder::build). By default, succeeds.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if the settings are invalid.
     fn check(&self) -> Result<(), ConfigError> {
         Ok(())
     }

@@ -35,11 +35,7 @@ impl Explanation {
         self.decision.as_ref()
     }
 
-    /// Reads the remaining units of each policy from the store, without charging.
-    ///
-    /// # Errors
-    ///
-    /// Returns the error of the store.
+    /// Reads the remaining units of each policy from the store, without charging. Fails if the store fails.
     pub async fn with_remaining(mut self) -> Result<Self, LimiterError> {
         if let Ok(Some(plan)) = &self.question {
             let store = self.limiter.0.guard.store();

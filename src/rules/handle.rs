@@ -134,10 +134,6 @@ impl RulesHandle {
     /// Validates rules like [`replace`](Self::replace), without applying them.
     ///
     /// Use this before publishing rules for a fleet, to find out whether a layer of this limiter would reject them.
-    ///
-    /// # Errors
-    ///
-    /// Returns the errors of [`replace`](Self::replace).
     pub fn check(&self, rules: &Rules) -> Result<(), ConfigError> {
         self.0.check(rules.clone()).map(drop)
     }
