@@ -58,9 +58,8 @@ use tower_quota::Permit;
 ///
 /// # A `RateLimitLayer` as a policy
 ///
-/// Its quotas limit the credentials per partition: an address has *credentials × N* tokens per window. Requests that
-/// pass uncounted get 503, because a credential would outlast the outage. Concurrency limits alone do not limit
-/// credentials.
+/// Its quotas limit the credentials per partition. Requests that pass uncounted get 503, because a credential would
+/// outlast the outage. Concurrency limits alone do not limit credentials.
 ///
 /// # Repeats
 ///
