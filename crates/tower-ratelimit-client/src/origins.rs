@@ -1,5 +1,3 @@
-//! A bounded map from origins and partitions to their state.
-
 use std::{
     collections::BTreeMap,
     hash::{BuildHasher, RandomState},

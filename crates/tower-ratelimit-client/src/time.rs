@@ -69,7 +69,6 @@ fn is_time(number: Duration) -> bool {
     number.as_secs() >= 1_000_000_000
 }
 
-/// Numbers too large for seconds are milliseconds.
 fn unix_time(number: Duration) -> Option<SystemTime> {
     let is_in_seconds = number.as_secs() < 1_000_000_000_000;
     UNIX_EPOCH.checked_add(if is_in_seconds { number } else { number / 1_000 })
