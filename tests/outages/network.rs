@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a real server does not follow virtual time")]
 
 use std::{
+    future::pending,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -14,6 +15,8 @@ use std::{
 use futures_util::future::join_all;
 use test_kit::{Mode, Proxy, RedisCluster, RedisServer, ScriptCall, ScriptedServer, Sentinels, bulk, load::outcome};
 use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
     runtime::{Builder, Runtime},
     time::{sleep, timeout},
 };
@@ -180,6 +183,65 @@ async fn while_a_server_rejects_connections_they_are_tried_a_few_times_a_second_
         afterwards,
         "somebody still works for a store that is gone"
     );
+}
+
+/// Replies to the first bytes of each connection and closes it, as Redis does with more clients than `maxclients`.
+#[tokio::test]
+async fn a_server_that_replies_and_closes_each_connection_gets_a_few_of_them_and_its_reason_is_in_the_error() {
+    for (reply, reason) in [
+        ("-ERR max number of clients reached\r\n", "max number of clients"),
+        ("-DENIED Redis is running in protected mode\r\n", "protected mode"),
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", "Parse error"),
+        ("+PONG\r\n", ""),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}/", listener.local_addr().unwrap());
+        let accepted = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&accepted);
+        let server = tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.read(&mut [0; 1_024]).await;
+                let _ = stream.write_all(reply.as_bytes()).await;
+            }
+        });
+        let store = RedisStore::new(url).unwrap();
+        let error = acquire(&store, 100, "closed").await.unwrap_err();
+        assert_eq!(error.kind(), StoreErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+        // Those of the request, and of the task that opens them without requests.
+        let accepted = accepted.load(Ordering::Relaxed);
+        assert!(accepted <= 40, "{accepted} connections after {reply:?}");
+        server.abort();
+    }
+}
+
+/// Each attempt takes longer than a request waits for it: until the program has a password, and then for the server.
+#[tokio::test(start_paused = true)]
+async fn requests_that_wait_in_vain_for_slow_attempts_do_not_start_others_each() {
+    const TIMEOUT: Duration = Duration::from_secs(1);
+    let attempts = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&attempts);
+    let store = RedisStore::builder("redis://127.0.0.1:1/").connection_timeout(TIMEOUT);
+    let store = store.connect_with(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        pending()
+    });
+    let password = |to| async {
+        sleep(TIMEOUT * 9 / 10).await;
+        Ok(to)
+    };
+    let store = store.connection_info_with(password).build().unwrap();
+    let begun = tokio::time::Instant::now();
+    let requests = (0..100).map(async |number| {
+        sleep(TIMEOUT / 100 * number).await;
+        while begun.elapsed() < 5 * TIMEOUT {
+            store.decide(plan(100, "slow")).await.unwrap_err();
+        }
+    });
+    join_all(requests).await;
+    let attempts = attempts.load(Ordering::Relaxed);
+    assert!(attempts <= 2 * 6, "{attempts} attempts in 5 timeouts");
 }
 
 /// Connections end while nothing of the process runs, so that only a call finds out, before any of it is written.

@@ -185,11 +185,15 @@ impl Opener {
             connection,
             watch: Some(Arc::new(Watch { wire, task })),
         };
-        // Any reply shows that the server responds, even a denial.
-        let reply = opened.send(&::redis::cmd("PING")).await;
-        match reply.err().filter(RedisError::is_connection_dropped) {
-            Some(error) => Err(error),
-            None => Ok(opened),
+        let ping = ::redis::cmd("PING");
+        let has_ended = |error: &RedisError| matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse);
+        match opened.send(&ping).await {
+            // Any reply shows that the server responds, even a denial. But before a server closes a connection that it
+            // rejects, it replies with the reason.
+            Err(error) if has_ended(&error) || opened.send(&ping).await.is_err_and(|next| has_ended(&next)) => {
+                Err(error)
+            }
+            _ => Ok(opened),
         }
     }
 

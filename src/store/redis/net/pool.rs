@@ -171,7 +171,7 @@ impl PoolState {
 
     /// Waits until `count` connections are usable, or an attempt fails.
     async fn get(&self, count: usize) -> Result<SharedConnection, RedisError> {
-        let before = self.failures.count();
+        let (before, attempts) = (self.failures.count(), self.attempts());
         let opening = async {
             loop {
                 let attempted = self.attempted.notified();
@@ -192,12 +192,17 @@ impl PoolState {
         timeout(self.connector.opener.timeout, opening)
             .await
             .unwrap_or_else(|_| {
-                if self.failures.count() == before {
-                    // The attempts may be those of a runtime that nobody runs.
+                // The attempts may be those of a runtime that nobody runs. If each request that waited for them gave
+                // them up again, each could start others.
+                if self.failures.count() == before && self.attempts().ptr_eq(&attempts) {
                     self.opened.lock().attempts = Arc::default();
                 }
                 Err(self.failures.last())
             })
+    }
+
+    fn attempts(&self) -> Weak<()> {
+        Arc::downgrade(&self.opened.lock().attempts)
     }
 
     /// Attempts that are in progress count as connections.
@@ -241,6 +246,11 @@ impl PoolState {
                 state.refill(Duration::ZERO);
             }
         }));
+        if connection.wire().is_some_and(|wire| wire.has_ended()) {
+            // Without a pause, the waiting requests would open others.
+            let ended = (ErrorKind::Io, "connection closed as soon as it was open");
+            self.failures.record(&ended.into());
+        }
     }
 
     pub(super) fn is_full(&self) -> bool {
