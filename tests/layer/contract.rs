@@ -46,9 +46,14 @@ fn spawn(store: impl Store) -> (Service, Handle) {
     mock::spawn_layer(layer(store, FailureMode::Open))
 }
 
-/// A store that decides immediately, and a store whose decisions are deferred.
-fn stores() -> [TestStore; 2] {
-    [Timing::AtOnce, Timing::Later].map(|timing| TestStore::new(MemoryStore::new(), timing))
+/// A store in memory, which needs no plan, a store that decides immediately, and a store whose decisions are deferred.
+fn stores() -> [Arc<dyn Store>; 3] {
+    let timed = |timing| -> Arc<dyn Store> { Arc::new(TestStore::new(MemoryStore::new(), timing)) };
+    [
+        Arc::new(MemoryStore::new()),
+        timed(Timing::AtOnce),
+        timed(Timing::Later),
+    ]
 }
 
 fn failing() -> [TestStore; 2] {
@@ -237,7 +242,7 @@ impl<S: tower::Service<R>, R> tower::Service<R> for Counted<S> {
 /// for its decision, and a rejected request only to release the readiness.
 #[tokio::test(start_paused = true)]
 async fn a_request_clones_the_inner_service_once_at_most() {
-    for (store, clones_of_allowed) in stores().into_iter().zip([0, 1]) {
+    for (store, clones_of_allowed) in stores().into_iter().zip([0, 0, 1]) {
         let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
         let clones = Arc::new(AtomicUsize::new(0));
         let inner = Counted {
@@ -299,7 +304,7 @@ async fn an_error_of_the_inner_service_is_passed_on_unchanged() {
 
 #[tokio::test(start_paused = true)]
 async fn a_request_dropped_before_its_decision_never_reaches_the_inner_service() {
-    let [_, store] = stores();
+    let store = TestStore::new(MemoryStore::new(), Timing::Later);
     let (mut service, mut handle) = spawn(store.clone());
     handle.allow(1);
     let mut response = call(&mut service);
