@@ -61,9 +61,9 @@
 //!
 //! # Privacy
 //!
-//! The fields reveal the capacity of a service to every client. A client that counts its requests can detect an
-//! intermediary that retries them. The timing of a client that obeys the fields can identify the client under another
-//! name or address; add jitter if that matters.
+//! The fields reveal the capacity of a service to every client. If an intermediary retries requests, a client that
+//! counts its requests can detect the intermediary by the additional quota used. The timing of a client that obeys the
+//! fields can identify the client under another name or address; add jitter if that matters.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
