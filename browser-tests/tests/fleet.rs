@@ -73,6 +73,8 @@ fn switch_off_and_on(one: &mut Instance, other: &mut Instance) {
     other.page.wait_for_text("#alerts", "Ordered by Alice");
     other.page.wait_for_text("#changes", "limits OFF until ");
     one.page.screenshot("fleet-unpublished");
+    // Its page may learn later than the other one that the limits are off.
+    one.page.wait_for_text("#switch", "limits of all instances on");
     one.page.click("#switch");
     other.page.wait_for_text("#tile-limits", "on");
 }
