@@ -163,7 +163,7 @@ fn own_time(bench: &Bench) {
 
 fn calls(bench: &Bench) {
     let callers = Callers::zipf(rounds::setting("CALLERS", 100_000), 1.1);
-    // Of the last run of each side: the percentage of rejected requests, and the microseconds of Redis per request.
+    // The percentage of rejected requests and the microseconds of Redis per request, in the last run of each side.
     let last = [const { Cell::new([0.0; 2]) }; 2];
     let side = |name: &'static str, policies: [QuotaPolicy; 3], last| {
         let callers = &callers;

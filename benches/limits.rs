@@ -46,7 +46,7 @@ pub fn governor() -> GovernorConfig<User, governor::middleware::StateInformation
     config.use_headers().finish().expect("the settings are sound")
 }
 
-/// The same key as ours, in the way in which tower_governor's own example takes one from a header.
+/// Extracts the same key as `key::header`, like the header example of tower_governor.
 #[derive(Clone, Debug)]
 pub struct User;
 

@@ -1,5 +1,5 @@
-//! What prefetched units save if the round trip to Redis is long: the time that the layer adds to each request, and the
-//! calls, with and without them.
+//! Compares requests with and without prefetching over a long round trip to Redis: the time that the layer adds to each
+//! request, and the calls.
 //!
 //!     FAR_MS=80 FAR_SECONDS=60 cargo bench -p tower-quota-tests --bench prefetch
 //!

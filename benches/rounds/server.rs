@@ -1,4 +1,4 @@
-//! What a Redis server reports about itself.
+//! Statistics that a Redis server reports.
 
 use test_kit::RedisServer;
 

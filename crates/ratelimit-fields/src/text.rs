@@ -7,7 +7,7 @@ use super::bounds::MAX_INTEGER;
 /// Exceeds the length of most fields.
 const SHORT: usize = 256;
 
-/// Of a `u64`.
+/// The length of `u64::MAX`.
 const MAX_DIGITS: usize = 20;
 
 /// Moves to the heap if it becomes longer than `SHORT`.

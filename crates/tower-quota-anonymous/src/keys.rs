@@ -10,8 +10,8 @@ use tower_quota::clock::Timestamp;
 /// The keys of an issuer and its origins, with the period in which each issues credentials.
 ///
 /// Several keys per profile are needed only during a [rotation](crate::guide#keys). Their IDs must end with different
-/// bytes. Origins show the key whose period began last, and switch at the start of a window: **a new key is a new
-/// allowance**, which in the middle of a window would be added to that of the old key.
+/// bytes. Origins show the key whose period began last, and switch at the start of a window, because **a new key is
+/// a new allowance**: in the middle of a window, callers would have both allowances.
 ///
 /// ```
 /// use tower_quota::clock::Timestamp;

@@ -35,7 +35,7 @@ pub struct PreparedPolicy {
 impl PreparedPolicy {
     /// Marks the policy as one with a unit outside the draft's registry.
     ///
-    /// `RateLimit-Policy` then omits the policy, and its limit is reported separately from those of inner services.
+    /// The policy is omitted from `RateLimit-Policy`, and its limit is not merged with those of inner services.
     /// Dialects that report a single limit omit both.
     #[must_use]
     pub fn with_custom_unit(mut self) -> Self {

@@ -1,6 +1,6 @@
 //! All example values of these fields in the documents, in document order and without duplicates, followed by a few
-//! others. If a value changes when it is parsed and serialized, the result is beside it. The policies of draft-07 are
-//! those of draft-06.
+//! others. If a value changes when it is parsed and serialized, the result is beside it. Draft-07 has the
+//! same policies as draft-06.
 
 use ratelimit_fields::{RetryAfter, draft06, draft11, in_between};
 
