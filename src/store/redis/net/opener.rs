@@ -2,7 +2,7 @@ use std::{
     future::{Future, poll_fn},
     pin::{Pin, pin},
     sync::Arc,
-    task::Poll,
+    task::{Poll, ready},
     time::Duration,
 };
 
@@ -52,6 +52,32 @@ struct Watch {
     task: AbortHandle,
 }
 
+impl Watch {
+    /// What is sent while the driver is dropped can stay in its channel, and then nobody else ends the call.
+    async fn reply<T>(
+        watch: Option<&Self>,
+        reply: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        let Some(watch) = watch else {
+            return reply.await;
+        };
+        let (mut reply, mut ended) = (pin!(reply), pin!(watch.wire.ended()));
+        poll_fn(|cx| {
+            if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+                return Poll::Ready(reply);
+            }
+            ready!(ended.as_mut().poll(cx));
+            // The last replies may have arrived between the two.
+            let closed = || Poll::Ready(Err((ErrorKind::Io, "connection closed").into()));
+            match reply.as_mut().poll(cx) {
+                Poll::Pending => closed(),
+                reply => reply,
+            }
+        })
+        .await
+    }
+}
+
 impl Drop for Watch {
     fn drop(&mut self) {
         self.task.abort();
@@ -60,8 +86,8 @@ impl Drop for Watch {
 
 impl OpenConnection {
     pub(crate) async fn send(&mut self, command: &Cmd) -> Result<Value, RedisError> {
-        self.connection
-            .send_packed_command(command)
+        let reply = self.connection.send_packed_command(command);
+        Watch::reply(self.watch.as_deref(), reply)
             .await
             .and_then(Value::extract_error)
             .map_err(without_user)
@@ -70,7 +96,8 @@ impl OpenConnection {
     pub(crate) async fn send_after_asking(&mut self, command: &Cmd) -> Result<Value, RedisError> {
         let mut both = ::redis::pipe();
         both.cmd("ASKING").add_command(command.clone());
-        let mut replies = self.connection.send_packed_commands(&both, 0, 2).await?;
+        let replies = self.connection.send_packed_commands(&both, 0, 2);
+        let mut replies = Watch::reply(self.watch.as_deref(), replies).await?;
         let missing = || (ErrorKind::Parse, "missing reply").into();
         let reply = replies.pop().ok_or_else(missing).and_then(Value::extract_error);
         reply.map_err(without_user)
@@ -325,7 +352,46 @@ pub(crate) fn at(template: &ConnectionAddr, (to_host, to_port): (String, u16)) -
 
 #[cfg(test)]
 mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
     use super::*;
+
+    fn opener() -> Opener {
+        Opener {
+            timeout: Duration::from_secs(10),
+            prepare: None,
+            connect: None,
+            tls: TlsSettings::default(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_call_that_nobody_answers_ends_with_its_connection() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = connection_info(&format!("redis://{}/", listener.local_addr().unwrap())).unwrap();
+        let server = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut bytes = [0; 64];
+            stream.read(&mut bytes).await.unwrap();
+            stream.write_all(b"+PONG\r\n").await.unwrap();
+            stream.read(&mut bytes).await.unwrap();
+            stream
+        });
+        let mut connection = opener().by_itself(to).await.unwrap();
+        let wire = Arc::clone(connection.wire().unwrap());
+        let ping = ::redis::cmd("PING");
+        let mut call = pin!(connection.send(&ping));
+        let stream = tokio::select! {
+            reply = &mut call => panic!("nobody has answered: {reply:?}"),
+            stream = server => stream.unwrap(),
+        };
+        wire.end();
+        assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Io);
+        drop(stream);
+    }
 
     fn error_of(url: &str) -> String {
         connection_info(url).map(drop).unwrap_err().to_string()

@@ -37,6 +37,7 @@ pub(crate) struct Wire {
     reader: Mutex<Option<Waker>>,
     is_awaited: AtomicBool,
     caught_up: Notify,
+    ended: Notify,
 }
 
 impl Wire {
@@ -46,6 +47,13 @@ impl Wire {
 
     pub(crate) fn written(&self) -> u64 {
         self.written.load(Ordering::Acquire)
+    }
+
+    pub(crate) async fn ended(&self) {
+        let ended = self.ended.notified();
+        if !self.has_ended() {
+            ended.await;
+        }
     }
 
     /// `on_end` is called at once if the connection has ended; possibly twice.
@@ -74,6 +82,7 @@ impl Wire {
     pub(crate) fn end(&self) {
         if !self.has_ended.swap(true, Ordering::SeqCst) {
             self.caught_up.notify_waiters();
+            self.ended.notify_waiters();
             if let Some(on_end) = self.on_end.get() {
                 on_end();
             }
