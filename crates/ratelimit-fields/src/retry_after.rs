@@ -11,7 +11,7 @@ use super::{
     error::{FieldError, Problem},
     seconds::{self, whole_seconds},
     syntax::read,
-    text::Digits,
+    text::{MAX_DIGITS, digits_of},
     typed::typed_headers,
 };
 
@@ -171,8 +171,8 @@ impl RetryAfter {
         match self.seconds {
             // `HeaderValue::from` would allocate twice.
             Some(seconds) => {
-                let digits = Digits::of(seconds);
-                HeaderValue::from_bytes(digits.as_bytes()).expect("digits are ASCII")
+                let mut digits = [0; MAX_DIGITS];
+                HeaderValue::from_bytes(digits_of(seconds, &mut digits)).expect("digits are ASCII")
             }
             None => HeaderValue::try_from(self.to_string()).expect("a date is printable ASCII"),
         }

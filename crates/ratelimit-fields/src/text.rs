@@ -5,10 +5,7 @@ use http::HeaderValue;
 use super::bounds::MAX_INTEGER;
 
 /// Exceeds the length of most fields.
-const SHORT: usize = 256;
-
-/// The length of `u64::MAX`.
-const MAX_DIGITS: usize = 20;
+const SHORT: usize = 128;
 
 /// Moves to the heap if it becomes longer than `SHORT`.
 pub(super) struct Text {
@@ -88,51 +85,49 @@ impl Text {
         self.push_number(number.min(MAX_INTEGER));
     }
 
-    #[inline(never)]
+    #[inline]
     pub(super) fn push_number(&mut self, number: u64) {
-        let digits = Digits::of(number);
-        match self.short[self.length..].first_chunk_mut() {
+        let end = self.length + number_of_digits(number);
+        match self.short.get_mut(self.length..end) {
             Some(place) => {
-                *place = digits.and_more();
-                self.length += digits.as_bytes().len();
+                write_digits(number, place);
+                self.length = end;
             }
-            None => self.push_long(digits.as_bytes()),
+            None => self.push_long_number(number),
         }
+    }
+
+    #[cold]
+    fn push_long_number(&mut self, number: u64) {
+        let mut digits = [0; MAX_DIGITS];
+        self.push_long(digits_of(number, &mut digits));
     }
 }
 
-pub(super) struct Digits {
-    /// The first half ends with the digits, so that they can be copied with a constant length, which needs no call.
-    bytes: [u8; 2 * MAX_DIGITS],
-    start: usize,
+#[inline]
+fn number_of_digits(number: u64) -> usize {
+    number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-impl Digits {
-    #[inline]
-    pub(super) fn of(mut number: u64) -> Self {
-        let (mut bytes, mut start) = ([0; 2 * MAX_DIGITS], MAX_DIGITS);
-        while number >= 10 {
-            start -= 2;
-            bytes[start..start + 2].copy_from_slice(&PAIRS[(number % 100) as usize]);
-            number /= 100;
-        }
-        if number > 0 || start == MAX_DIGITS {
-            start -= 1;
-            bytes[start] = b'0' + number as u8;
-        }
-        Self { bytes, start }
+/// Directly in their place: a copy of digits that were just written would have to wait for them.
+#[inline]
+fn write_digits(mut number: u64, place: &mut [u8]) {
+    let mut pairs = place.rchunks_exact_mut(2);
+    for pair in &mut pairs {
+        pair.copy_from_slice(&PAIRS[(number % 100) as usize]);
+        number /= 100;
     }
+    if let [first] = pairs.into_remainder() {
+        *first = b'0' + number as u8;
+    }
+}
 
-    #[inline]
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.bytes[self.start..MAX_DIGITS]
-    }
+pub(super) const MAX_DIGITS: usize = 20;
 
-    #[inline]
-    fn and_more(&self) -> [u8; MAX_DIGITS] {
-        let digits = self.bytes[self.start..].first_chunk();
-        *digits.expect("the digits start in the first half")
-    }
+pub(super) fn digits_of(number: u64, place: &mut [u8; MAX_DIGITS]) -> &[u8] {
+    let digits = &mut place[..number_of_digits(number)];
+    write_digits(number, digits);
+    digits
 }
 
 #[cfg(test)]
