@@ -24,4 +24,12 @@ impl<'a> KeyedRequest<'a> {
     pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
     }
+    /// For the last use of the key, which is not kept: that would move it.
+    #[inline]
+    pub(crate) fn with_key<T>(&self, read: impl FnOnce(Option<&PartitionKey>) -> T) -> T {
+        match self.key.get() {
+            Some(known) => read(known.as_ref()),
+            None => read(self.extractor.extract(self.request).as_ref()),
+        }
+    }
 }

@@ -52,11 +52,22 @@ impl<'a> PlanRef<'a> {
         self.partition
     }
 
-    /// Charges policies that had these levels at the time `times.last`, and the birth `birth`. Changes nothing if the
-    /// plan does not fit.
+    /// Charges policies that had these levels at the time `at`, and the birth `birth`. Changes nothing if the plan does
+    /// not fit.
     #[inline]
-    pub(crate) fn charge(&self, times: Times, levels: &mut [u64; MAX_PLAIN], birth: &mut u32, call: u32) -> Charged {
+    pub(crate) fn charge(
+        &self,
+        at: &mut Timestamp,
+        now: Timestamp,
+        levels: &mut [u64; MAX_PLAIN],
+        birth: &mut u32,
+        call: u32,
+    ) -> Charged {
         let counters = self.policies.plain();
+        let times = Times {
+            last: at.as_micros(),
+            now: now.as_micros(),
+        };
         let (mut used, mut fits, mut is_used) = ([0; MAX_PLAIN], true, false);
         for ((counter, level), used) in counters.iter().zip(&*levels).zip(&mut used) {
             let measured = counter.measure(*level, times, self.cost);
@@ -70,11 +81,12 @@ impl<'a> PlanRef<'a> {
                 *level = counter.charged(used, self.cost);
             }
             *birth = its_birth;
+            *at = now;
         }
         Charged {
             partition: self.partition,
             cost: self.cost,
-            now: Timestamp::from_micros(times.now),
+            now,
             used,
             birth: its_birth,
             fits,
@@ -85,13 +97,12 @@ impl<'a> PlanRef<'a> {
 impl Charged {
     /// The remaining units after the charge and the seconds of the effective window, rounded up, of each policy.
     #[inline]
-    pub(crate) fn left(&self, policies: &PolicySet) -> [(u64, u64); MAX_PLAIN] {
-        let (mut all, now) = ([(0, 0); MAX_PLAIN], self.now.as_micros());
-        for ((left, counter), used) in all.iter_mut().zip(policies.plain()).zip(self.used) {
-            let (remaining, micros) = counter.left_after(used, now, self.cost);
+    pub(crate) fn left(&self, policies: &PolicySet, all: &mut [(u64, u64); MAX_PLAIN]) {
+        let now = self.now.as_micros();
+        for ((left, counter), used) in all.iter_mut().zip(policies.plain()).zip(&self.used) {
+            let (remaining, micros) = counter.left_after(*used, now, self.cost);
             *left = (remaining, micros.unwrap_or(0).div_ceil(1_000_000));
         }
-        all
     }
 
     /// What the policies say about a charge that was rejected.

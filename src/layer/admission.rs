@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     access::{KeyedRequest, Screened, Screening},
-    decision::{Allowance, Costs, Decision, Outcome, Plan},
+    decision::{Allowance, Costs, Decision, Outcome},
     limiter::{Limiter, MemoryCharge, OpenCharge, Question, WeakPermit, WithPermit},
     mistake::Diagnostics,
     partition::PartitionId,
@@ -73,6 +73,13 @@ impl Admitted {
             Self::Decided { charge, .. } => charge.as_ref(),
         }
     }
+
+    #[inline]
+    pub(super) fn passed_on(&self) {
+        if let Some(charge) = self.open_charge() {
+            charge.passed_on();
+        }
+    }
 }
 
 impl Limits {
@@ -129,31 +136,25 @@ impl Limits {
         &self,
         set: Arc<QuotaSet>,
         caller: &KeyedRequest<'_>,
-        mut lines: Option<&mut Vec<String>>,
+        lines: Option<&mut Vec<String>>,
     ) -> Question {
-        let (limiter, request, explains) = (&*self.limiter.0, caller.request, lines.is_some());
-        let holder = |key| match &mut lines {
-            None => self.keys.attribute(&self.limiter, caller, key, &self.log),
-            Some(lines) => self.explain_key(caller, key, lines),
-        };
-        let question = match explains {
-            false => limiter.charge(set, self.cost.of(request), holder),
-            true => Question::planned(limiter.plan(&set, self.cost.of(request), holder), set),
-        };
-        let bytes = |request: &Parts| match explains {
-            false => self.watched_bytes(request),
-            true => announced_bytes(request),
-        };
-        match question {
-            Question::Plan(plan, selection) => {
-                let plan = match &selection.set {
-                    Some(set) => self.with_units(plan, set, request, bytes),
-                    None => plan,
-                };
-                Question::Plan(plan, selection)
-            }
+        let request = caller.request;
+        if let Some(lines) = lines {
+            return self.explained_plan(set, caller, lines);
+        }
+        let holder = |key| self.keys.attribute(&self.limiter, caller, key, &self.log);
+        match self.limiter.0.charge(set, self.cost.of(request), holder) {
+            planned @ Question::Plan(..) => self.with_units(planned, request, |request| self.watched_bytes(request)),
             question => question,
         }
+    }
+
+    #[cold]
+    fn explained_plan(&self, set: Arc<QuotaSet>, caller: &KeyedRequest<'_>, lines: &mut Vec<String>) -> Question {
+        let (limiter, request) = (&*self.limiter.0, caller.request);
+        let mut holder = |key| self.explain_key(caller, key, lines);
+        let planned = Question::planned(limiter.plan(&set, self.cost.of(request), &mut holder), set);
+        self.with_units(planned, request, announced_bytes)
     }
 
     /// During a rollout, the policies depend on the caller, whose partition is then computed again for the plan.
@@ -255,19 +256,23 @@ impl Limits {
     }
 
     #[inline]
-    pub(super) fn with_units(
+    fn with_units(
         &self,
-        plan: Plan,
-        set: &QuotaSet,
+        question: Question,
         request: &Parts,
         announced: impl FnOnce(&Parts) -> Option<u64>,
-    ) -> Plan {
-        let units = &set.view(self.view.position).units;
-        let plan = self.cost.in_units(plan, units, request);
-        match set.counts_request_bytes {
-            true => plan.with_content_bytes(announced(request).unwrap_or(0), 0),
-            false => plan,
+    ) -> Question {
+        let Question::Plan(mut plan, selection) = question else {
+            return question;
+        };
+        if let Some(set) = &selection.set {
+            let units = &set.view(self.view.position).units;
+            plan = self.cost.in_units(plan, units, request);
+            if set.counts_request_bytes {
+                plan = plan.with_content_bytes(announced(request).unwrap_or(0), 0);
+            }
         }
+        Question::Plan(plan, selection)
     }
 
     /// Returns the announced length. Logs an event if the length is unknown and no layer counts the bytes.

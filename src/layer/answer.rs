@@ -76,7 +76,8 @@ impl Limits {
             return false;
         }
         view.fields.as_ref().is_none_or(|fields| {
-            let numbers = charge.charged.left(charge.policies());
+            let mut numbers = Default::default();
+            charge.charged.left(charge.policies(), &mut numbers);
             fields.write_numbers(response.headers_mut(), &numbers)
         })
     }

@@ -104,9 +104,13 @@ impl Extractors {
             self.check_first_key(limiter, caller, named, log);
         }
         let keys = &limiter.0.keys;
-        match self.extract(caller, named) {
-            Some(key) => Ok(Some(keys.holder(named, &key))),
+        let holder = |key: Option<&PartitionKey>| match key {
+            Some(key) => Ok(Some(keys.holder(named, key))),
             None => keys.missing(named, log),
+        };
+        match named {
+            None => caller.with_key(holder),
+            Some(_) => holder(self.key(named).extractor.extract(caller.request).as_ref()),
         }
     }
 

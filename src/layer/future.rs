@@ -83,14 +83,15 @@ pin_project! {
         Deciding {
             decision: PendingDecision,
             selection: Selection,
-            // The service that was polled ready, and the request. Taken when the decision is made.
-            held: Option<(S, Parts, B)>,
+            // The service that was polled ready, and the request. Taken when the decision is made. Boxed, because callers
+            // move the future of every request.
+            held: Option<Box<(S, Parts, B)>>,
         },
         Queued {
             sleep: Pin<Box<Sleep>>,
             // A clone of the service. The ready service was dropped, because it may hold a permit that other requests
             // need.
-            held: Option<(S, Request<B>, Admitted)>,
+            held: Option<Box<(S, Request<B>, Admitted)>>,
         },
         Calling { #[pin] future: S::Future, admitted: Option<Admitted> },
         Rejected { response: Option<Response<Bytes>> },
@@ -107,7 +108,7 @@ where
             Admission::Call(admitted) => Self::calling(service, request, admitted),
             Admission::Queue(delay, admitted) => Self::Queued {
                 sleep: sleep(delay),
-                held: Some((service.clone(), request, admitted)),
+                held: Some(Box::new((service.clone(), request, admitted))),
             },
             Admission::Reject(mut response) => {
                 let (parts, body) = request.into_parts();
@@ -121,17 +122,20 @@ where
 
     /// Not inlined, so that requests that do not wait run through less code.
     #[inline(never)]
-    fn decided(decision: Decision, selection: Selection, held: Option<(S, Parts, B)>, limits: &Limits) -> Self {
-        let (mut service, mut parts, body) = held.expect("a decision is polled to completion once");
+    fn decided(decision: Decision, selection: Selection, held: Option<Box<(S, Parts, B)>>, limits: &Limits) -> Self {
+        let (mut service, mut parts, body) = *held.expect("a decision is polled to completion once");
         let admission = limits.judge(decision, selection, &mut parts);
         Self::judged(admission, &mut service, Request::from_parts(parts, body), limits)
     }
 
     #[inline(never)]
-    fn dequeued(held: &mut Option<(S, Request<B>, Admitted)>, cx: &mut Context<'_>) -> Poll<Result<Self, S::Error>> {
-        let (service, ..) = held.as_mut().expect("a queued request is admitted once");
-        let ready = ready!(service.poll_ready(cx));
-        let (mut service, request, admitted) = held.take().expect("a queued request is admitted once");
+    fn dequeued(
+        held: &mut Option<Box<(S, Request<B>, Admitted)>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Self, S::Error>> {
+        let queued = held.as_mut().expect("a queued request is admitted once");
+        let ready = ready!(queued.0.poll_ready(cx));
+        let (mut service, request, admitted) = *held.take().expect("a queued request is admitted once");
         if let (Err(_), Some(charge)) = (&ready, admitted.open_charge()) {
             charge.unserved();
         }
@@ -140,9 +144,7 @@ where
 
     #[inline]
     pub(super) fn calling(service: &mut S, request: Request<B>, admitted: Admitted) -> Self {
-        if let Some(charge) = admitted.open_charge() {
-            charge.passed_on();
-        }
+        admitted.passed_on();
         Self::Calling {
             future: service.call(request),
             admitted: Some(admitted),

@@ -104,7 +104,7 @@ where
             Question::Plan(plan, selection) => match limits.limiter.0.guard.decide(plan) {
                 DecisionState::Decided(decision) => limits.judge(decision, selection, &mut parts),
                 DecisionState::Pending(decision) => {
-                    let held = Some((take_ready(ready.keep()), parts, body));
+                    let held = Some(Box::new((take_ready(ready.keep()), parts, body)));
                     let state = State::Deciding {
                         decision,
                         selection,
@@ -114,14 +114,19 @@ where
                 }
             },
         };
-        let (inner, request) = (ready.keep(), Request::from_parts(parts, body));
+        let inner = ready.keep();
         match admission {
-            Admission::Call(admitted) => ResponseFuture {
-                state: State::calling(inner, request, admitted),
-                limits,
-            },
+            Admission::Call(admitted) => {
+                admitted.passed_on();
+                let future = inner.call(Request::from_parts(parts, body));
+                let admitted = Some(admitted);
+                ResponseFuture {
+                    state: State::Calling { future, admitted },
+                    limits,
+                }
+            }
             admission => {
-                let state = State::judged(admission, inner, request, &limits);
+                let state = State::judged(admission, inner, Request::from_parts(parts, body), &limits);
                 // Dropping the ready service releases a permit that other requests may need.
                 drop(take_ready(inner));
                 ResponseFuture { state, limits }

@@ -373,7 +373,7 @@ impl Caller {
 
     fn charge_or_plan(&self, set: Arc<QuotaSet>) -> Question {
         let limiter = &*self.limiter;
-        let holder = |key| -> Attributed {
+        let mut holder = |key| -> Attributed {
             match self.holder(key) {
                 Some(holder) => Ok(Some(holder.clone())),
                 None => limiter.keys.missing(key, &limiter.log),
@@ -381,7 +381,7 @@ impl Caller {
         };
         let has_units = set.has_units;
         let question = match self.is_partial {
-            true => Question::planned(limiter.plan(&set, self.cost, holder), set),
+            true => Question::planned(limiter.plan(&set, self.cost, &mut holder), set),
             false => limiter.charge(set, self.cost, holder),
         };
         let Question::Plan(plan, selection) = question else {
@@ -412,8 +412,8 @@ impl Caller {
         let Some(set) = self.select(&active) else {
             return Ok(None);
         };
-        let holder = |key| Ok(self.holder(key).cloned());
-        Ok(limiter.plan(&set, self.cost, holder).ok())
+        let mut holder = |key| Ok(self.holder(key).cloned());
+        Ok(limiter.plan(&set, self.cost, &mut holder).ok())
     }
 
     fn holder(&self, key: Option<usize>) -> Option<&Holder> {

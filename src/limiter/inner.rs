@@ -69,7 +69,7 @@ impl Inner {
         &self,
         set: &QuotaSet,
         cost: u64,
-        mut holder: impl FnMut(Option<usize>) -> Attributed,
+        holder: &mut dyn FnMut(Option<usize>) -> Attributed,
     ) -> Result<Plan, Outcome> {
         let mut plan = None;
         for part in &set.parts {
@@ -89,7 +89,7 @@ impl Inner {
         mut holder: impl FnMut(Option<usize>) -> Attributed,
     ) -> Question {
         let [part] = &*set.parts else {
-            return Question::planned(self.plan(&set, cost, holder), set);
+            return Question::planned(self.plan(&set, cost, &mut holder), set);
         };
         let holder = match holder(part.key) {
             Ok(Some(holder)) => holder,

@@ -1,7 +1,7 @@
 use std::mem;
 
 use crate::{
-    algorithm::{EvictionPriority, Times},
+    algorithm::EvictionPriority,
     clock::Timestamp,
     decision::{Charged, PlanRef},
     ledger::PartitionState,
@@ -199,16 +199,8 @@ impl Table {
                 birth,
                 is_visited,
             }) if *at <= now && policies.is_same(plan.policies()) => {
-                let times = Times {
-                    last: at.as_micros(),
-                    now: now.as_micros(),
-                };
-                let charged = plan.charge(times, levels, birth, call);
                 *is_visited = true;
-                if charged.fits {
-                    *at = now;
-                }
-                Some(charged)
+                Some(plan.charge(at, now, levels, birth, call))
             }
             Some(_) => None,
         }
@@ -224,15 +216,11 @@ impl Table {
         plan: &PlanRef<'_>,
         call: u32,
     ) -> Charged {
-        let (mut levels, mut birth) = ([0; MAX_PLAIN], call);
-        let times = Times {
-            last: now.as_micros(),
-            now: now.as_micros(),
-        };
-        let charged = plan.charge(times, &mut levels, &mut birth, call);
+        let (mut at, mut levels, mut birth) = (now, [0; MAX_PLAIN], call);
+        let charged = plan.charge(&mut at, now, &mut levels, &mut birth, call);
         if charged.fits {
             let content = Content::Levels {
-                at: now,
+                at,
                 levels,
                 policies: plan.policies().clone(),
                 birth,
