@@ -118,6 +118,7 @@ async fn paced_requests_are_spread_over_the_window() {
     assert_eq!(script.times(), [0, 0, 3, 6, 9]);
 }
 
+/// F14
 #[tokio::test(start_paused = true)]
 async fn who_only_observes_sends_at_once() {
     let script = Script::new([(429, vec!["retry-after: 20"])]);
