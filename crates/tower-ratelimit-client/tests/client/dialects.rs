@@ -95,7 +95,7 @@ fn time_on_the_way_is_taken_off_and_caches_are_ignored() {
     }
 }
 
-/// F1, F12, F13, I7, K14, N21
+/// F1, F12, F13, I7, J25, K14, N21
 #[test]
 fn what_is_malformed_is_ignored_and_what_is_absurd_is_capped() {
     for (dialect, malformed) in DIALECTS.into_iter().zip([
