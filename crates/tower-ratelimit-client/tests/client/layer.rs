@@ -29,7 +29,7 @@ async fn requests_wait_for_their_turn_in_the_order_in_which_they_came() {
         (200, vec![r#"ratelimit: "a";r=1;t=10"#]),
         (200, vec![r#"ratelimit: "a";r=0;t=10"#]),
     ]);
-    let client = builder().build().unwrap().layer(script.service());
+    let client = script.client(builder());
     client.clone().oneshot(get("http://a.example/first")).await.unwrap();
     let calls = (0..6).map(|number| client.clone().oneshot(get(&format!("{URI}{number}"))));
     join_all(calls)
@@ -44,7 +44,7 @@ async fn requests_wait_for_their_turn_in_the_order_in_which_they_came() {
 #[tokio::test(start_paused = true)]
 async fn nobody_overtakes_those_who_wait() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#]), (200, vec![])]);
-    let client = builder().build().unwrap().layer(script.service());
+    let client = script.client(builder());
     client.clone().oneshot(get("http://a.example/before")).await.unwrap();
     let spawn = |path: &str| task::spawn(client.clone().oneshot(get(&format!("{URI}{path}"))));
     let (mut first, mut late) = (spawn("first"), spawn("late"));
@@ -63,12 +63,11 @@ async fn nothing_is_sent_until_retry_after_is_over_or_the_cap_of_it() {
         (503, vec!["retry-after: 1000000"]),
         (200, vec![]),
     ]);
-    let client = builder()
-        .queue_timeout(seconds(3_600))
-        .caps(Caps::new(seconds(60), 10_000).unwrap())
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(
+        builder()
+            .queue_timeout(seconds(3_600))
+            .caps(Caps::new(seconds(60), 10_000).unwrap()),
+    );
     for _ in 0..4 {
         client.clone().oneshot(get(URI)).await.unwrap();
     }
@@ -112,7 +111,7 @@ async fn an_old_date_is_that_of_a_cache_if_dates_are_trusted() {
 async fn paced_requests_are_spread_over_the_window() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=4;t=12"#]), (200, vec![])]);
     let pace = Strategy::Pace { below_percent: 100 };
-    let client = builder().strategy(pace).build().unwrap().layer(script.service());
+    let client = script.client(builder().strategy(pace));
     client.clone().oneshot(get(URI)).await.unwrap();
     join_all((0..4).map(|_| client.clone().oneshot(get(URI)))).await;
     assert_eq!(script.times(), [0, 0, 3, 6, 9]);
@@ -139,11 +138,7 @@ async fn who_only_observes_sends_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=30"#])]);
-    let client = builder()
-        .queue_timeout(seconds(29))
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().queue_timeout(seconds(29)));
     client.clone().oneshot(get(URI)).await.unwrap();
     let start = Instant::now();
     let error = throttled(client.clone().oneshot(get(URI)).await);
@@ -163,11 +158,7 @@ async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when()
 #[tokio::test(start_paused = true)]
 async fn no_request_waits_longer_than_its_patience() {
     let script = Script::new([(200, vec![r#"ratelimit: "a";r=0;t=10"#])]);
-    let client = builder()
-        .queue_timeout(seconds(25))
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().queue_timeout(seconds(25)));
     client.clone().oneshot(get(URI)).await.unwrap();
     let start = Instant::now();
     let calls = (0..4).map(|_| async {
@@ -230,11 +221,7 @@ async fn more_than_may_wait_fail_at_once() {
 #[tokio::test(start_paused = true)]
 async fn each_origin_is_for_itself() {
     let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
-    let client = builder()
-        .queue_timeout(Duration::ZERO)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().queue_timeout(Duration::ZERO));
     client.clone().oneshot(get("http://a.example/x")).await.unwrap();
     let same = ["http://A.example:80/y", "http://user@a.example/", "HTTP://a.example/"];
     for uri in same {
@@ -260,39 +247,12 @@ async fn each_origin_is_for_itself() {
 #[tokio::test(start_paused = true)]
 async fn requests_without_a_host_in_their_uri_are_told_apart_by_their_host_field() {
     let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
-    let client = builder()
-        .queue_timeout(Duration::ZERO)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().queue_timeout(Duration::ZERO));
     let with_host = |host: &str| Request::get("/").header("host", host).body(String::new()).unwrap();
     client.clone().oneshot(with_host("a.example")).await.unwrap();
     throttled(client.clone().oneshot(with_host("A.example")).await);
     client.clone().oneshot(with_host("b.example")).await.unwrap();
     client.clone().oneshot(get("/")).await.unwrap();
-}
-
-/// E10
-#[tokio::test(start_paused = true)]
-async fn each_partition_is_for_itself() {
-    let script = Script::new([
-        (200, vec![r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=9;t=9;pk=:Yg==:"#]),
-        (200, vec![r#"ratelimit: "u";r=0;t=9;pk=:YQ==:, "u";r=8;t=9;pk=:Yg==:"#]),
-    ]);
-    let by_user = |request: &request::Parts| Some(request.headers.get("user")?.as_bytes().to_vec());
-    let layer = builder()
-        .queue_timeout(Duration::ZERO)
-        .partition_by(by_user)
-        .build()
-        .unwrap();
-    let client = layer.layer(script.service());
-    let of = |user: &str| Request::get(URI).header("user", user).body(String::new()).unwrap();
-    client.clone().oneshot(of("a")).await.unwrap();
-    throttled(client.clone().oneshot(of("a")).await);
-    for _ in 0..5 {
-        client.clone().oneshot(of("b")).await.unwrap();
-    }
-    assert_eq!(layer.origins(), 2);
 }
 
 /// E10: the rule for the server's keys is public, so the client computes the key of its next request and finds the
@@ -312,14 +272,8 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
     let line: &str = format!("ratelimit: {field}").leak();
     let script = Script::new([(200, vec![line]), (200, vec![])]);
     let computed = move |request: &request::Parts| Some(key_of(request.headers.get("user")?.as_bytes()).to_vec());
-    let impatient = || {
-        builder()
-            .queue_timeout(Duration::ZERO)
-            .partition_by(computed)
-            .build()
-            .unwrap()
-    };
-    let client = impatient().layer(script.service());
+    let impatient = || builder().queue_timeout(Duration::ZERO).partition_by(computed);
+    let client = script.client(impatient());
     let of = |user: &str| Request::get(URI).header("user", user).body(user.to_owned()).unwrap();
     client.clone().oneshot(of("bob")).await.unwrap();
     for _ in 0..3 {
@@ -329,7 +283,7 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
     assert_eq!(script.requests(), ["/bob"; 4]);
 
     let script = Script::new([(200, vec![line])]);
-    let client = impatient().layer(script.service());
+    let client = script.client(impatient());
     client.clone().oneshot(of("alice")).await.unwrap();
     throttled(client.oneshot(of("alice")).await);
     assert_eq!(script.requests(), ["/alice"]);
@@ -349,7 +303,7 @@ async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_reque
     let impatient = || builder().queue_timeout(Duration::ZERO);
 
     let script = answers();
-    let client = impatient().build().unwrap().layer(script.service());
+    let client = script.client(impatient());
     client.clone().oneshot(of("alice")).await.unwrap();
     for user in ["alice", "bob"] {
         throttled(client.clone().oneshot(of(user)).await);
@@ -357,34 +311,13 @@ async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_reque
 
     let by_user = |request: &request::Parts| Some(request.headers.get("user")?.as_bytes().to_vec());
     let script = answers();
-    let client = impatient()
-        .partition_by(by_user)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(impatient().partition_by(by_user));
     client.clone().oneshot(of("alice")).await.unwrap();
     throttled(client.clone().oneshot(of("alice")).await);
     for _ in 0..3 {
         client.clone().oneshot(of("bob")).await.unwrap();
     }
     throttled(client.oneshot(of("alice")).await);
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_number_of_origins_is_bounded_and_those_with_news_are_kept() {
-    let script = Script::new([(429, vec!["retry-after: 100"]), (200, vec![])]);
-    let layer = builder().max_origins(8).queue_timeout(Duration::ZERO).build().unwrap();
-    let client = layer.layer(script.service());
-    client.clone().oneshot(get(URI)).await.unwrap();
-    for number in 0..1_000 {
-        client
-            .clone()
-            .oneshot(get(&format!("http://{number}.example/")))
-            .await
-            .unwrap();
-        assert!(layer.origins() <= 8);
-    }
-    throttled(client.oneshot(get(URI)).await);
 }
 
 /// Regardless of the order of the origins.
@@ -508,7 +441,7 @@ async fn the_advice_is_in_the_extensions_of_the_response() {
         (200, vec!["ratelimit: ("]),
         (200, vec![]),
     ]);
-    let client = builder().build().unwrap().layer(script.service());
+    let client = script.client(builder());
     let advice = async || {
         let response = client.clone().oneshot(get(URI)).await.unwrap();
         response.extensions().get::<Advice>().cloned()

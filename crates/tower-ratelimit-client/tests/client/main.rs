@@ -25,7 +25,8 @@ use std::{
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, request};
 use tokio::time::Instant;
 use tower::{Service, service_fn, util::BoxCloneSyncService};
-use tower_ratelimit_client::{Advice, Caps, ClientLayer, ClientLayerBuilder, Exchange};
+use tower_layer::Layer;
+use tower_ratelimit_client::{Advice, Caps, Client, ClientLayer, ClientLayerBuilder, Exchange};
 
 static START: LazyLock<std::time::Instant> = LazyLock::new(|| Instant::now().into_std());
 
@@ -119,6 +120,11 @@ impl Script {
                 Ok(response)
             }
         }))
+    }
+
+    /// A client of this server.
+    fn client<R: Clone>(&self, builder: ClientLayerBuilder<R>) -> Client<ScriptedService, R> {
+        builder.build().unwrap().layer(self.service())
     }
 
     /// The seconds at which requests came.

@@ -280,22 +280,6 @@ fn a_field_of_the_drafts_that_a_profile_reads_has_one_error_or_none() {
     assert_eq!((malformed.limits().len(), malformed.ignored().len()), (1, 1));
 }
 
-/// The limits of a gateway and of the service behind it, which use different fields.
-#[test]
-fn limits_in_fields_of_several_names_hold_each_by_itself() {
-    let lines = [
-        "x-ratelimit-remaining: 0",
-        "x-ratelimit-reset: 1",
-        "x-rate-limit-remaining: 50",
-        "x-rate-limit-reset: 60",
-        "ratelimit-remaining: 900",
-        "ratelimit-reset: 3600",
-    ];
-    let mut scene = waiting();
-    scene.exchange_as(&Profile::x_rate_limit(), 200, 0, &lines);
-    assert_eq!(scene.wait(0).until(), at(1));
-}
-
 /// docs.github.com: a secondary limit has a `Retry-After`, has no remaining units, or requires a wait of one minute.
 #[test]
 fn a_secondary_limit_of_github_is_waited_for() {
@@ -352,35 +336,23 @@ fn limits_of_a_response_from_a_cache_are_ignored() {
     }
 }
 
-/// Answers as GitHub, OpenAI and a server of the drafts do, by host.
-fn service() -> (Arc<Mutex<Vec<String>>>, ScriptedService) {
-    let log = Arc::new(Mutex::new(Vec::new()));
-    let seen = Arc::clone(&log);
-    let service = service_fn(move |request: Request<String>| {
-        seen.lock().unwrap().push(request.uri().to_string());
-        let mut response = Response::new(String::new());
-        *response.headers_mut() = headers(&[
+#[tokio::test(start_paused = true)]
+async fn each_origin_has_its_own_profile() {
+    let script = Script::new([(
+        200,
+        vec![
             "x-ratelimit-remaining: 0",
             "x-ratelimit-reset: 90",
             "x-ratelimit-remaining-requests: 0",
             "x-ratelimit-reset-requests: 20s",
-        ]);
-        async move { Ok(response) }
-    });
-    (log, BoxCloneSyncService::new(service))
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_origin_has_its_own_profile() {
-    let layer = builder()
+        ],
+    )]);
+    let profiles = builder()
         .profile("open.example", Profile::open_ai())
         .profile("Legacy.example", Profile::x_rate_limit())
         .profile("legacy.example:8443", Profile::open_ai())
-        .profile("[::1]:80", Profile::x_rate_limit())
-        .build()
-        .unwrap();
-    let (log, service) = service();
-    let client = tower_layer::Layer::layer(&layer, service);
+        .profile("[::1]:80", Profile::x_rate_limit());
+    let client = script.client(profiles);
     for (uri, expected) in [
         ("https://open.example/", 20),
         ("http://OPEN.example:81/", 20),
@@ -397,7 +369,7 @@ async fn each_origin_has_its_own_profile() {
         }
         assert_eq!(start.elapsed().as_secs(), expected, "{uri}");
     }
-    assert_eq!(log.lock().unwrap().len(), 16);
+    assert_eq!(script.times().len(), 16);
 
     // A request without a host in its URI goes to the host of its `Host` field.
     let mut request = get("/");
@@ -450,44 +422,18 @@ fn invalid_origins_and_fields_and_origins_that_are_set_twice_are_errors() {
     );
 }
 
-/// The date of a day, counted naively.
+/// The form of RFC 3339, from that of HTTP.
 fn rfc3339(moment: u64, offset_minutes: i64) -> String {
-    let local = i64::try_from(moment).unwrap() + offset_minutes * 60;
-    let (mut days, second) = (local.div_euclid(86_400), local.rem_euclid(86_400));
-    let mut year = 1970;
-    let length = |year: i64| {
-        if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) {
-            366
-        } else {
-            365
-        }
+    let local = moment.checked_add_signed(offset_minutes * 60).unwrap();
+    let date = fmt_http_date(UNIX_EPOCH + seconds(local));
+    let [_, day, month, year, time, _] = date.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{date}")
     };
-    while days >= length(year) {
-        days -= length(year);
-        year += 1;
-    }
-    let february = length(year) - 337;
-    let months = [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
-    let mut month = 0;
-    while days >= months[month] {
-        days -= months[month];
-        month += 1;
-    }
-    let (sign, zone) = if offset_minutes < 0 {
-        ('-', -offset_minutes)
-    } else {
-        ('+', offset_minutes)
-    };
-    format!(
-        "{year:04}-{:02}-{:02}T{:02}:{:02}:{:02}{sign}{:02}:{:02}",
-        month + 1,
-        days + 1,
-        second / 3_600,
-        second / 60 % 60,
-        second % 60,
-        zone / 60,
-        zone % 60
-    )
+    let months = "JanFebMarAprMayJunJulAugSepOctNovDec";
+    let month = months.find(month).unwrap() / 3 + 1;
+    let sign = if offset_minutes < 0 { '-' } else { '+' };
+    let (hours, minutes) = (offset_minutes.abs() / 60, offset_minutes.abs() % 60);
+    format!("{year}-{month:02}-{day}T{time}{sign}{hours:02}:{minutes:02}")
 }
 
 proptest! {

@@ -1,10 +1,7 @@
 //! Rejections whose wait is zero, missing, fractional, or a time.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use futures_util::future::join_all;
 use tower::ServiceExt;
-use tower_layer::Layer;
 use tower_ratelimit_client::{Acquire, ClientError, Pacing, Strategy as Pace};
 
 use super::*;
@@ -40,9 +37,9 @@ const WITHOUT_A_WAIT: [(u16, &[&str]); 11] = [
 ];
 
 /// The seconds at which `requests` requests arrive, if each is sent when the previous one has been answered.
-async fn times(layer: ClientLayer, answers: Vec<(u16, Vec<&'static str>)>, requests: usize) -> Vec<u64> {
+async fn times(answers: Vec<(u16, Vec<&'static str>)>, requests: usize) -> Vec<u64> {
     let script = Script::new(answers);
-    let client = layer.layer(script.service());
+    let client = script.client(patient());
     for _ in 0..requests {
         client.clone().oneshot(get(URI)).await.unwrap();
     }
@@ -56,8 +53,7 @@ fn patient() -> ClientLayerBuilder {
 #[tokio::test(start_paused = true)]
 async fn after_a_rejection_without_a_wait_the_next_request_waits_a_second_and_then_twice_as_long_each_time() {
     for (status, lines) in WITHOUT_A_WAIT {
-        let layer = patient().build().unwrap();
-        let times = times(layer, vec![(status, lines.to_vec())], 5).await;
+        let times = times(vec![(status, lines.to_vec())], 5).await;
         assert_eq!(times, [0, 1, 3, 7, 15], "{status} {lines:?}");
     }
 }
@@ -66,13 +62,12 @@ async fn after_a_rejection_without_a_wait_the_next_request_waits_a_second_and_th
 async fn a_response_that_is_no_rejection_ends_the_doubling() {
     let rejected = (429, vec![]);
     let answers = vec![rejected.clone(), rejected.clone(), (200, vec![]), rejected];
-    assert_eq!(times(patient().build().unwrap(), answers, 6).await, [0, 1, 3, 3, 4, 6]);
+    assert_eq!(times(answers, 6).await, [0, 1, 3, 3, 4, 6]);
 }
 
 /// A server that knows its wait is obeyed to the second, however often it rejects.
 #[tokio::test(start_paused = true)]
 async fn a_wait_of_a_second_or_more_is_obeyed_as_it_is() {
-    let layer = || patient().build().unwrap();
     let lines = [
         "retry-after: 1",
         "retry-after: 0.2",
@@ -80,11 +75,7 @@ async fn a_wait_of_a_second_or_more_is_obeyed_as_it_is() {
         "ratelimit: limit=5, remaining=0, reset=1",
     ];
     for line in lines {
-        assert_eq!(
-            times(layer(), vec![(429, vec![line])], 5).await,
-            [0, 1, 2, 3, 4],
-            "{line}"
-        );
+        assert_eq!(times(vec![(429, vec![line])], 5).await, [0, 1, 2, 3, 4], "{line}");
     }
     // The rejections before it count, once a wait is missing again.
     let answers = vec![
@@ -92,20 +83,24 @@ async fn a_wait_of_a_second_or_more_is_obeyed_as_it_is() {
         (429, vec!["retry-after: 20"]),
         (429, vec!["retry-after: 0"]),
     ];
-    assert_eq!(times(layer(), answers, 5).await, [0, 1, 21, 25, 33]);
+    assert_eq!(times(answers, 5).await, [0, 1, 21, 25, 33]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_doubled_wait_ends_at_the_cap() {
-    let layer = patient().caps(Caps::new(seconds(10), 100).unwrap()).build().unwrap();
-    assert_eq!(times(layer, vec![(429, vec![])], 8).await, [0, 1, 3, 7, 15, 25, 35, 45]);
+    let script = Script::new([(429, vec![])]);
+    let client = script.client(patient().caps(Caps::new(seconds(10), 100).unwrap()));
+    for _ in 0..8 {
+        client.clone().oneshot(get(URI)).await.unwrap();
+    }
+    assert_eq!(script.times(), [0, 1, 3, 7, 15, 25, 35, 45]);
 }
 
 /// Each of them is rejected by the same lack of quota.
 #[tokio::test(start_paused = true)]
 async fn rejections_of_requests_that_were_sent_together_count_once() {
     let script = Script::new([(429, vec![])]).taking(seconds(1));
-    let client = patient().build().unwrap().layer(script.service());
+    let client = script.client(patient());
     join_all((0..20).map(|_| client.clone().oneshot(get(URI)))).await;
     for _ in 0..3 {
         client.clone().oneshot(get(URI)).await.unwrap();
@@ -133,14 +128,8 @@ async fn a_rejection_with_a_reset_but_without_remaining_units_lasts_until_the_re
         vec!["ratelimit-limit: 10", "ratelimit-reset: 30"],
         vec!["ratelimit-reset: 30"],
     ] {
-        assert_eq!(
-            times(patient().build().unwrap(), vec![(429, lines.clone())], 3).await,
-            [0, 30, 60]
-        );
-        assert_eq!(
-            times(patient().build().unwrap(), vec![(200, lines)], 3).await,
-            [0, 0, 0]
-        );
+        assert_eq!(times(vec![(429, lines.clone())], 3).await, [0, 30, 60]);
+        assert_eq!(times(vec![(200, lines)], 3).await, [0, 0, 0]);
     }
 }
 
@@ -148,11 +137,7 @@ async fn a_rejection_with_a_reset_but_without_remaining_units_lasts_until_the_re
 #[tokio::test(start_paused = true)]
 async fn a_window_of_a_rejection_that_is_too_long_fails_the_next_request_at_once() {
     let script = Script::new([(429, vec![r#"ratelimit: "a";r=0;t=30"#])]);
-    let client = builder()
-        .queue_timeout(seconds(20))
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().queue_timeout(seconds(20)));
     client.clone().oneshot(get(URI)).await.unwrap();
     let start = Instant::now();
     let ClientError::Throttled(error) = client.oneshot(get(URI)).await.unwrap_err() else {
@@ -169,7 +154,7 @@ async fn a_window_of_a_rejection_that_is_too_long_fails_the_next_request_at_once
 async fn a_zero_wait_of_a_response_that_is_no_rejection_holds_nothing_back() {
     for status in [200, 403, 500, 503] {
         let script = Script::new([(status, vec!["retry-after: 0", r#"ratelimit: "a";r=50;t=60"#])]).taking(seconds(1));
-        let client = patient().build().unwrap().layer(script.service());
+        let client = script.client(patient());
         client.clone().oneshot(get(URI)).await.unwrap();
         join_all((0..3).map(|_| client.clone().oneshot(get(URI)))).await;
         assert_eq!(script.times(), [0, 1, 1, 1], "{status}");
@@ -180,26 +165,19 @@ async fn a_zero_wait_of_a_response_that_is_no_rejection_holds_nothing_back() {
 #[tokio::test(start_paused = true)]
 async fn a_503_without_a_wait_holds_no_other_request_back() {
     for lines in [vec![], vec!["retry-after: 0"]] {
-        assert_eq!(times(patient().build().unwrap(), vec![(503, lines)], 4).await, [0; 4]);
+        assert_eq!(times(vec![(503, lines)], 4).await, [0; 4]);
     }
-    assert_eq!(
-        times(patient().build().unwrap(), vec![(200, vec!["grpc-status: 14"])], 4).await,
-        [0; 4]
-    );
+    assert_eq!(times(vec![(200, vec!["grpc-status: 14"])], 4).await, [0; 4]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_after_a_503_without_a_wait_backs_off_by_itself() {
-    let layer = patient()
-        .retries(3, |body: &String| Some(body.clone()))
-        .build()
-        .unwrap();
     let script = Script::new([(503, vec![])]);
-    let client = layer.layer(script.service());
+    let client = script.client(patient().retries(3, |body: &String| Some(body.clone())));
     let retried = client.clone().oneshot(get(URI));
     let others = async {
         tokio::time::advance(Duration::from_millis(1_500)).await;
-        let once = builder().build().unwrap().layer(script.service());
+        let once = script.client(builder());
         once.oneshot(get("http://a.example/once")).await.unwrap();
         // The same layer, while the first request waits.
         client
@@ -207,7 +185,7 @@ async fn a_retry_after_a_503_without_a_wait_backs_off_by_itself() {
             .oneshot(Request::post("http://a.example/post").body(String::new()).unwrap())
             .await
             .unwrap();
-        assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 0);
+        assert_eq!(client.layer().origin_status(&parts(URI)).unwrap().waiting(), 0);
     };
     let (response, ()) = tokio::join!(retried, others);
     assert_eq!(response.unwrap().status(), 503);
@@ -225,15 +203,14 @@ async fn a_retry_after_a_503_without_a_wait_backs_off_by_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_backs_off_ends_with_the_queue_timeout_and_counts_as_waiting() {
-    let retrying =
-        |builder: ClientLayerBuilder| builder.retries(9, |body: &String| Some(body.clone())).build().unwrap();
+    let retrying = |builder: ClientLayerBuilder| builder.retries(9, |body: &String| Some(body.clone()));
     let script = Script::new([(503, vec![])]);
-    let client = retrying(builder().queue_timeout(seconds(10))).layer(script.service());
+    let client = script.client(retrying(builder().queue_timeout(seconds(10))));
     assert_eq!(client.oneshot(get(URI)).await.unwrap().status(), 503);
     assert_eq!(script.times(), [0, 1, 3, 7]);
 
     let script = Script::new([(503, vec![])]).taking(Duration::from_millis(10));
-    let client = retrying(builder().max_waiting(1)).layer(script.service());
+    let client = script.client(retrying(builder().max_waiting(1)));
     let calls = join_all([
         client.clone().oneshot(get(URI)),
         client.clone().oneshot(get("http://b.example/b")),
@@ -244,30 +221,13 @@ async fn a_retry_that_backs_off_ends_with_the_queue_timeout_and_counts_as_waitin
     assert_eq!(second, 1, "there was no room for its retry");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_rejected_request_without_a_wait_is_retried_after_the_backoff() {
-    for (status, lines) in WITHOUT_A_WAIT {
-        let script = Script::new([(status, lines.to_vec())]);
-        let layer = patient()
-            .retries(3, |body: &String| Some(body.clone()))
-            .build()
-            .unwrap();
-        let request = Request::post(URI).body(String::new()).unwrap();
-        layer.layer(script.service()).oneshot(request).await.unwrap();
-        assert_eq!(script.times(), [0, 1, 3, 7], "{status} {lines:?}");
-    }
-}
-
 /// The number of retries after `answer`, and the milliseconds until the last of them.
 async fn retries_after(answer: (u16, Vec<&'static str>)) -> (usize, u128) {
     let script = Script::new([answer, (200, vec!["grpc-status: 0"])]);
-    let layer = patient()
-        .retries(3, |body: &String| Some(body.clone()))
-        .build()
-        .unwrap();
+    let client = script.client(patient().retries(3, |body: &String| Some(body.clone())));
     let start = Instant::now();
     let request = Request::put(URI).body(String::new()).unwrap();
-    layer.layer(script.service()).oneshot(request).await.unwrap();
+    client.oneshot(request).await.unwrap();
     (script.times().len() - 1, start.elapsed().as_millis())
 }
 
@@ -297,17 +257,15 @@ async fn a_pushback_of_grpc_is_a_wait_or_forbids_the_retry() {
 #[tokio::test(start_paused = true)]
 async fn a_pushback_that_forbids_a_retry_delays_other_requests_like_any_rejection() {
     let lines = vec!["grpc-status: 8", "grpc-retry-pushback-ms: -1"];
-    let layer = patient().build().unwrap();
-    assert_eq!(times(layer, vec![(200, lines)], 4).await, [0, 1, 3, 7]);
+    assert_eq!(times(vec![(200, lines)], 4).await, [0, 1, 3, 7]);
     for status in [429, 503] {
         let lines = vec!["retry-after: 2", "grpc-retry-pushback-ms: -1"];
         assert_eq!(retries_after((status, lines.clone())).await, (0, 0), "{status}");
-        let layer = patient().build().unwrap();
-        assert_eq!(times(layer, vec![(status, lines)], 2).await, [0, 2], "{status}");
+        assert_eq!(times(vec![(status, lines)], 2).await, [0, 2], "{status}");
     }
     // A pushback of a call that has failed otherwise is for its retry alone.
     let lines = vec!["grpc-status: 14", "grpc-retry-pushback-ms: 5000"];
-    assert_eq!(times(patient().build().unwrap(), vec![(200, lines)], 2).await, [0, 0]);
+    assert_eq!(times(vec![(200, lines)], 2).await, [0, 0]);
 }
 
 /// GitLab sends Unix times in the fields of the drafts.
@@ -318,60 +276,26 @@ async fn a_rejection_with_a_unix_time_as_its_reset_lasts_until_then() {
         "ratelimit-remaining: 0",
         "ratelimit-reset: 1694791726",
     ];
-    let layer = patient().build().unwrap();
-    assert_eq!(times(layer, vec![(429, lines)], 3).await, [0, 40, 80]);
+    assert_eq!(times(vec![(429, lines)], 3).await, [0, 40, 80]);
 }
 
-/// A server that rejects everything without fields, and what it observes.
-#[derive(Default)]
-struct Wall {
-    requests: AtomicUsize,
-    in_flight: AtomicUsize,
-    most_in_flight: AtomicUsize,
-    last: Mutex<Option<Instant>>,
-}
-
-impl Wall {
-    #[allow(clippy::disallowed_methods, reason = "the time is virtual")]
-    async fn answer(&self) -> Result<Response<String>, Infallible> {
-        self.requests.fetch_add(1, Ordering::Relaxed);
-        let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most_in_flight.fetch_max(in_flight, Ordering::Relaxed);
-        let last = self.last.lock().unwrap().replace(Instant::now());
-        if let Some(last) = last {
-            assert!(last.elapsed() >= seconds(1), "two probes within a second");
-        }
-        tokio::time::sleep(Duration::from_millis(300)).await;
-        self.in_flight.fetch_sub(1, Ordering::Relaxed);
-        Ok(Response::builder().status(429).body(String::new()).unwrap())
-    }
-}
-
+/// Each probe takes 0.3 s, so that one at a time is in flight if no two come in the same second.
 #[tokio::test(start_paused = true)]
 async fn a_crowd_behind_a_server_that_rejects_everything_sends_one_probe_at_a_time() {
     for retries in [0, 2] {
-        let wall = Arc::new(Wall::default());
-        let server = Arc::clone(&wall);
-        let service = service_fn(move |_: Request<String>| {
-            let wall = Arc::clone(&server);
-            async move { wall.answer().await }
-        });
-        let layer = ClientLayer::builder()
-            .queue_timeout(seconds(86_400))
-            .retries(retries, |body: &String| Some(body.clone()))
-            .build()
-            .unwrap();
-        let client = layer.layer(service);
+        let script = Script::new([(429, vec![])]).taking(Duration::from_millis(300));
+        let builder = ClientLayer::builder().queue_timeout(seconds(86_400));
+        let client = script.client(builder.retries(retries, |body: &String| Some(body.clone())));
         // Nothing is known before the first answer.
         client.clone().oneshot(get(URI)).await.unwrap();
         let crowd = join_all((0..1_000).map(|_| client.clone().oneshot(get(URI)))).await;
         let (answered, throttled): (Vec<_>, Vec<_>) = crowd.into_iter().partition(Result::is_ok);
         let is_throttled = |result: &Result<_, _>| matches!(result, Err(ClientError::Throttled(_)));
         assert!(throttled.iter().all(is_throttled));
-        assert_eq!(wall.most_in_flight.load(Ordering::Relaxed), 1);
-        let requests = wall.requests.load(Ordering::Relaxed);
+        let times = script.times();
+        assert!(times.is_sorted_by(|one, next| one < next), "{times:?}");
         // 1 + 2 + … + 512 s, and then one request in at most ten minutes.
-        assert!((100..=170).contains(&requests), "{requests}");
-        assert!(answered.len() < requests);
+        assert!((100..=170).contains(&times.len()), "{}", times.len());
+        assert!(answered.len() < times.len());
     }
 }

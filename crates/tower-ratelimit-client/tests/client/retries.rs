@@ -29,11 +29,7 @@ async fn a_rejected_request_is_sent_again_when_its_time_has_come() {
         (429, vec!["retry-after: 7"]),
         (200, vec![r#"ratelimit: "a";r=5;t=10"#]),
     ]);
-    let client = builder()
-        .retries(3, content_of)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().retries(3, content_of));
     let response = client.oneshot(post("content")).await.unwrap();
     assert_eq!(response.status(), 200);
     assert_eq!(script.times(), [0, 20, 27]);
@@ -43,11 +39,7 @@ async fn a_rejected_request_is_sent_again_when_its_time_has_come() {
 #[tokio::test(start_paused = true)]
 async fn after_so_many_retries_the_rejection_is_the_response() {
     let script = Script::new([(429, vec!["retry-after: 1"])]);
-    let client = builder()
-        .retries(2, content_of)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().retries(2, content_of));
     let response = client.oneshot(post("")).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(
@@ -61,11 +53,7 @@ async fn after_so_many_retries_the_rejection_is_the_response() {
 #[tokio::test(start_paused = true)]
 async fn a_rejection_by_a_closed_policy_is_final() {
     let script = Script::new([(429, vec![r#"ratelimit: "a";r=0"#, r#"ratelimit-policy: "a";q=0;w=60"#])]);
-    let client = builder()
-        .retries(3, content_of)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().retries(3, content_of));
     assert_eq!(client.oneshot(post("")).await.unwrap().status(), 429);
     assert_eq!(script.times(), [0]);
 }
@@ -75,11 +63,7 @@ async fn a_rejection_by_a_closed_policy_is_final() {
 async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
     let times = async |method: &str, status, lines: &[&'static str]| {
         let script = Script::new([(status, lines.to_vec()), (200, vec![])]);
-        let client = builder()
-            .retries(3, content_of)
-            .build()
-            .unwrap()
-            .layer(script.service());
+        let client = script.client(builder().retries(3, content_of));
         let request = Request::builder().method(method).uri(URI).body(String::new()).unwrap();
         client.oneshot(request).await.unwrap();
         script.times().len()
@@ -106,12 +90,8 @@ async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_could_not_be_in_time_is_not_made() {
     let script = Script::new([(429, vec!["retry-after: 8"])]);
-    let layer = builder()
-        .queue_timeout(seconds(20))
-        .retries(9, content_of)
-        .build()
-        .unwrap();
-    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    let client = script.client(builder().queue_timeout(seconds(20)).retries(9, content_of));
+    let response = client.oneshot(post("")).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(script.times(), [0, 8, 16]);
 }
@@ -119,12 +99,8 @@ async fn a_retry_that_could_not_be_in_time_is_not_made() {
 #[tokio::test(start_paused = true)]
 async fn who_only_observes_sends_nothing_again() {
     let script = Script::new([(429, vec!["retry-after: 1"])]);
-    let layer = builder()
-        .strategy(Strategy::Observe)
-        .retries(3, content_of)
-        .build()
-        .unwrap();
-    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    let client = script.client(builder().strategy(Strategy::Observe).retries(3, content_of));
+    let response = client.oneshot(post("")).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(script.times(), [0]);
 }
@@ -132,8 +108,7 @@ async fn who_only_observes_sends_nothing_again() {
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_finds_no_place_to_wait_in_is_not_made() {
     let script = Script::new([(429, vec!["retry-after: 5"])]).taking(seconds(1));
-    let layer = builder().max_waiting(1).retries(1, content_of).build().unwrap();
-    let client = layer.layer(script.service());
+    let client = script.client(builder().max_waiting(1).retries(1, content_of));
     let start = Instant::now();
     let call = async || {
         let response = client.clone().oneshot(post("")).await.unwrap();
@@ -146,8 +121,8 @@ async fn a_retry_that_finds_no_place_to_wait_in_is_not_made() {
 #[tokio::test(start_paused = true)]
 async fn content_that_cannot_be_had_again_is_sent_once() {
     let script = Script::new([(429, vec!["retry-after: 1"])]);
-    let layer = builder().retries(3, |_: &String| None).build().unwrap();
-    let response = layer.layer(script.service()).oneshot(post("")).await.unwrap();
+    let client = script.client(builder().retries(3, |_: &String| None));
+    let response = client.oneshot(post("")).await.unwrap();
     assert_eq!(response.status(), 429);
     assert_eq!(script.times(), [0]);
 }
@@ -168,11 +143,7 @@ async fn a_crowd_that_is_rejected_returns_one_by_one_until_one_passes() {
     let mut answers = vec![rejected; 11];
     answers.push((200, vec![]));
     let script = Script::new(answers).taking(seconds(1));
-    let client = builder()
-        .retries(3, content_of)
-        .build()
-        .unwrap()
-        .layer(script.service());
+    let client = script.client(builder().retries(3, content_of));
     let calls = (0..10).map(|_| client.clone().oneshot(post("")));
     for response in join_all(calls).await {
         assert_eq!(response.unwrap().status(), 200);
