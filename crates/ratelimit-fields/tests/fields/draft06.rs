@@ -111,32 +111,6 @@ fn parameters_of_later_drafts_are_not_written() {
     );
 }
 
-/// J14
-#[test]
-fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
-    let item = || PolicyItem::new(12, Duration::from_secs(1)).unwrap();
-    let written = |item| RateLimitPolicy::new([item]).unwrap().to_string();
-    let prefixed = item().with_extension("acme-burst", 1000).unwrap();
-    assert_eq!(written(prefixed), "12;w=1;acme-burst=1000");
-    let bare = item().with_unprefixed_extension("burst", 1000).unwrap();
-    assert_eq!(written(bare), "12;w=1;burst=1000");
-    for name in ["burst", "-burst", "acme-", "Acme-burst", "w"] {
-        let error = item().with_extension(name, 1000).unwrap_err();
-        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
-    }
-}
-
-/// J15
-#[test]
-fn parameters_that_the_draft_does_not_define_are_comments() {
-    let field = policy(r#"100;w=60;burst=1000;comment="sliding window";a;b=1.5;c=token;e=:YQ==:;q=7;pk=x"#);
-    let item = &field.items()[0];
-    assert_eq!((item.quota(), item.window()), (100, Duration::from_secs(60)));
-    let comment = item.extension("comment").unwrap();
-    assert_eq!(comment.as_str(), Some("sliding window"));
-    assert_eq!(item.extension("q").unwrap().as_integer(), Some(7));
-}
-
 /// J9: a client that waits that long has waited long enough.
 #[test]
 fn a_reset_is_rounded_up_to_whole_seconds() {
@@ -154,12 +128,4 @@ fn types_that_rfc_8941_does_not_have_are_malformed() {
         RateLimitLimit::parse(["100;x=@7"]).unwrap_err().kind(),
         FieldErrorKind::Syntax
     );
-}
-
-/// RFC 8941, section 3.1: what every reader of structured fields has to support.
-#[test]
-fn policies_of_the_least_sizes_that_readers_support_are_read() {
-    let comment = "s".repeat(64);
-    let policies = (0..1_024).map(|quota| format!(r#"{quota};w=999999999999999;comment="{comment}""#));
-    assert_eq!(RateLimitPolicy::parse(policies).unwrap().items().len(), 1_024);
 }

@@ -28,38 +28,6 @@ fn malformed_limit(value: &str) -> FieldErrorKind {
     RateLimit::parse([value]).expect_err(value).kind()
 }
 
-/// A12, A16, A17: two examples of the draft have unused bits in their last Base64 digit.
-#[test]
-fn base64_that_is_not_canonical_is_read_and_written_back_canonically() {
-    let field = policy(r#""peruser";q=100;w=60;pk=:cHsdsRa894==:"#);
-    let key = [0x70, 0x7b, 0x1d, 0xb1, 0x16, 0xbc, 0xf7];
-    assert_eq!(field.items()[0].partition_key(), Some(key.as_slice()));
-    assert_eq!(field.to_string(), r#""peruser";q=100;w=60;pk=:cHsdsRa89w==:"#);
-
-    let field = policy(r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUH==:"#);
-    assert_eq!(field.items()[0].unit(), &Unit::ContentBytes);
-    assert_eq!(
-        field.to_string(),
-        r#""peruser";q=65535;qu="content-bytes";w=10;pk=:sdfjLJUOUA==:"#
-    );
-    assert_eq!(policy(&field.to_string()), field);
-}
-
-/// A2, A6, A8, A15, A24
-#[test]
-fn policies_are_written_from_what_they_mean() {
-    let hundred = PolicyItem::new("burst", 100).unwrap().with_window(seconds(60)).unwrap();
-    let thousand = PolicyItem::new("daily", 1000)
-        .unwrap()
-        .with_window(seconds(86_400))
-        .unwrap();
-    let field = RateLimitPolicy::new([hundred, thousand]).unwrap();
-    assert_eq!(field.to_string(), r#""burst";q=100;w=60, "daily";q=1000;w=86400"#);
-
-    let quoted = PolicyItem::new(r#"a"b\c"#, 0).unwrap();
-    assert_eq!(RateLimitPolicy::new([quoted]).unwrap().to_string(), r#""a\"b\\c";q=0"#);
-}
-
 /// B1, B4, B5, B6, B8
 #[test]
 fn limits_are_written_from_what_they_mean() {
@@ -73,10 +41,6 @@ fn limits_are_written_from_what_they_mean() {
     );
     let endless = LimitItem::new("default", 1).unwrap().with_reset(Duration::MAX);
     assert_eq!(endless.reset(), Some(seconds(MAX_INTEGER)));
-    let longer_than_15_digits = LimitItem::new("default", 1)
-        .unwrap()
-        .with_reset(seconds(MAX_INTEGER + 2));
-    assert_eq!(longer_than_15_digits.reset(), Some(seconds(MAX_INTEGER)));
 }
 
 /// A4
@@ -91,23 +55,6 @@ fn lists_are_read_with_and_without_spaces_where_they_may_be() {
         assert_eq!(policy(value), spaced, "{value}");
     }
     assert_eq!(malformed_policy(r#""burst" ;q=100"#), FieldErrorKind::Syntax);
-}
-
-/// A5, A22, B11
-#[test]
-fn several_lines_are_one_list_in_their_order() {
-    let lines = [r#""sliding";q=100;w=60;burst=1000"#, r#""fixed";q=5000;w=3600;burst=0"#];
-    let field = RateLimitPolicy::parse(lines).unwrap();
-    assert_eq!(field.items().len(), 2);
-    assert_eq!(field.items()[0].name(), "sliding");
-    let burst = |item: &PolicyItem| item.extension("burst").and_then(ExtensionValue::as_integer);
-    assert_eq!(burst(&field.items()[0]), Some(1000));
-    assert_eq!(burst(&field.items()[1]), Some(0));
-
-    let headers = crate::headers(&[("RateLimit", r#""a";r=1"#), ("ratelimit", r#""b";r=2, "c";r=3"#)]);
-    let field = RateLimit::read(&headers).unwrap().unwrap();
-    let names: Vec<&str> = field.items().iter().map(LimitItem::name).collect();
-    assert_eq!(names, ["a", "b", "c"]);
 }
 
 /// A5, B9: absent and malformed are different things.
@@ -168,21 +115,6 @@ fn a_limit_list_with_anything_wrong_in_it_is_malformed_as_a_whole() {
     }
 }
 
-/// X1, K18: read strictly, names that are no Strings are malformed.
-#[test]
-fn items_of_other_dialects_are_malformed() {
-    for value in [
-        "default;r=50;t=30",
-        "100;r=1",
-        r#""a";r=1, b;r=2"#,
-        r#"("a");r=1"#,
-        "?1;r=1",
-    ] {
-        assert_eq!(malformed_limit(value), FieldErrorKind::Item, "{value}");
-    }
-    assert_eq!(malformed_policy("100;q=1;w=60"), FieldErrorKind::Item);
-}
-
 /// A25
 #[test]
 fn of_a_parameter_that_appears_twice_the_last_one_counts() {
@@ -191,7 +123,7 @@ fn of_a_parameter_that_appears_twice_the_last_one_counts() {
     assert_eq!(limit(r#""d";r=9;t=1;r=0"#).items()[0].remaining(), 0);
 }
 
-/// A18, B10, X31
+/// A18, A22, B10, J15, X31
 #[test]
 fn parameters_that_the_draft_does_not_define_are_comments() {
     let field = policy(r#""sliding";q=100;w=60;burst=1000;comment="sliding";a;b=1.5;c=@7;d=%"%c3%bc";e=:YQ==:"#);
@@ -226,7 +158,7 @@ fn parameters_that_the_draft_does_not_define_are_comments() {
     assert_eq!(field.items()[0].extension("q").unwrap().as_integer(), Some(12));
 }
 
-/// A19, B10, J14
+/// A19, B10, J14, K11
 #[test]
 fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
     let item = || {
@@ -287,15 +219,6 @@ fn units_are_those_of_the_registry_and_others_are_kept_as_unknown() {
     let tokens = unit(r#""x";q=5;qu="tokens""#);
     assert!(!tokens.is_known());
     assert_eq!(tokens.as_str(), "tokens");
-}
-
-/// B16, E9, X32
-#[test]
-fn equal_names_and_more_units_than_the_quota_are_no_mistakes() {
-    let field = limit(r#""u";r=1;pk=:YQ==:, "u";r=9;pk=:Yg==:"#);
-    assert_eq!(field.items()[0].partition_key(), Some(b"a".as_slice()));
-    assert_eq!(field.items()[1].partition_key(), Some(b"b".as_slice()));
-    assert_eq!(limit(r#""p";r=500"#).items()[0].remaining(), 500);
 }
 
 /// A7, A15, A24

@@ -329,20 +329,6 @@ fn a_list_that_would_get_too_long_stays_as_it_is() {
     assert_eq!(merged_limits(&inner, r#""edge";r=4"#), inner);
 }
 
-/// G4: the fields of one of two layers are merged twice.
-#[test]
-fn merging_the_same_fields_again_changes_nothing() {
-    let own = limits(r#""a";r=4;t=20, "b";r=1;t=1"#)
-        .with_rate_limit_policy(&RateLimitPolicy::parse([r#""a";q=10;w=20, "b";q=1;w=1"#]).unwrap());
-    let mut once = headers(&[("ratelimit", r#""a";r=9;t=1"#)]);
-    merge_into(&mut once, &own, NOW);
-    let mut twice = once.clone();
-    merge_into(&mut twice, &own, NOW);
-    assert_eq!(once, twice);
-    assert_eq!(once["ratelimit"], r#""a";r=4;t=20, "b";r=1;t=1"#);
-    assert_eq!(once["ratelimit-policy"], r#""a";q=10;w=20, "b";q=1;w=1"#);
-}
-
 /// G8
 #[test]
 fn retry_after_is_only_lengthened() {
