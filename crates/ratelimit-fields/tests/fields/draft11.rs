@@ -57,14 +57,6 @@ fn lists_are_read_with_and_without_spaces_where_they_may_be() {
     assert_eq!(malformed_policy(r#""burst" ;q=100"#), FieldErrorKind::Syntax);
 }
 
-/// A5, B9: absent and malformed are different things.
-#[test]
-fn an_absent_field_is_none() {
-    let headers = crate::headers(&[("ratelimit-policy", r#""a";w=1"#)]);
-    assert_eq!(RateLimit::read(&headers), Ok(None));
-    assert!(RateLimitPolicy::read(&headers).is_err());
-}
-
 /// A1
 #[test]
 fn a_field_without_items_is_neither_read_nor_written() {
