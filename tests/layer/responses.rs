@@ -109,7 +109,7 @@ async fn a_rejection_is_a_problem_with_all_violated_policies_and_no_others() {
     assert_eq!(rejected.decision().retry_after(), Some(Duration::from_secs(86_400)));
 }
 
-/// A21
+/// A21, K12
 #[tokio::test]
 async fn the_policy_field_stays_the_same_over_a_hundred_responses() {
     let (_, store) = manual_store();
@@ -228,7 +228,7 @@ async fn a_rejection_without_a_decision_is_a_problem_of_reduced_capacity() {
     assert_eq!(rejected.field("retry-after"), "1");
 }
 
-/// C11, C12
+/// C11, C12, K16
 #[tokio::test]
 async fn a_custom_response_keeps_the_fields_and_the_wait() {
     let (_, store) = manual_store();

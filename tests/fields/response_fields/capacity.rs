@@ -25,6 +25,12 @@ fn loaded(scene: &Scene, policies: impl IntoIterator<Item = QuotaPolicy>) -> (Lo
     )
 }
 
+fn to(path: &str) -> Request<String> {
+    let mut request = costing(1);
+    *request.uri_mut() = path.parse().unwrap();
+    request
+}
+
 fn hourly() -> QuotaPolicy {
     fixed(QuotaPolicy::per_hour("hourly", 100))
 }
@@ -203,12 +209,6 @@ async fn abnormal_usage_is_rejected_with_a_type_of_its_own_and_takes_no_quota() 
         })
         .build()
         .unwrap();
-    let to = |path| {
-        Request::get(path)
-            .header("x-user-id", "alice")
-            .body(String::new())
-            .unwrap()
-    };
     let rejected = send(&layer, to("/probe"), ok()).await;
     assert_eq!(rejected.status(), 429);
     assert_eq!(
@@ -245,12 +245,6 @@ async fn abnormal_usage_names_the_policies_that_the_application_names_unless_the
         })
         .build()
         .unwrap();
-    let to = |path: &str| {
-        Request::get(path)
-            .header("x-user-id", "alice")
-            .body(String::new())
-            .unwrap()
-    };
     let rejected = send(&layer, to("/?fair%22use"), ok()).await;
     assert_eq!(
         problem(&rejected),

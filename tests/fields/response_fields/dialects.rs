@@ -1,7 +1,5 @@
 //! The same decision in each dialect.
 
-use std::collections::HashSet;
-
 use futures_util::{FutureExt, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
@@ -28,27 +26,6 @@ async fn of_two_limits_with_as_many_left_draft_06_shows_the_one_that_resets_late
     }
 }
 
-/// J28: D10 with other fields. `Retry-After` and the reset name one moment, which is never earlier than without.
-#[tokio::test]
-async fn jitter_lengthens_the_reset_of_draft_06_and_the_wait_by_the_same_seconds() {
-    let scene = Scene::new();
-    let layer = scene.layer(
-        ResponseFields::draft06().with_jitter(Duration::from_secs(20)),
-        [minute(1)],
-    );
-    let mut seen = HashSet::new();
-    for _ in 0..100 {
-        let answer = take(&layer, 1).await;
-        let reset: u64 = answer.field("ratelimit-reset").parse().unwrap();
-        assert!((60..=80).contains(&reset), "{reset}");
-        if answer.status() == 429 {
-            assert_eq!(answer.field("retry-after"), answer.field("ratelimit-reset"));
-        }
-        seen.insert(reset);
-    }
-    assert!(seen.len() > 5, "{seen:?}");
-}
-
 /// J2: parameters of a policy belong to the policy only.
 #[tokio::test]
 async fn the_numbers_of_draft_06_have_no_parameters() {
@@ -68,21 +45,6 @@ async fn the_numbers_of_draft_06_have_no_parameters() {
         }
         scene.wait(60);
     }
-}
-
-/// J12, X7: a request that costs five does not fit into either, and waits longest for the one that has more left.
-#[tokio::test]
-async fn a_rejection_in_draft_06_resets_when_the_client_may_come_back() {
-    let scene = Scene::new();
-    let layer = scene.layer(
-        ResponseFields::draft06(),
-        [minute(5), fixed(QuotaPolicy::per_hour("hour", 7))],
-    );
-    take(&layer, 4).await;
-    let rejected = take(&layer, 5).await;
-    assert_eq!(rejected.status(), 429);
-    assert_eq!(rejected.fields(DRAFT06), ["5", "1", "3600"]);
-    assert_eq!(rejected.field("retry-after"), "3600");
 }
 
 /// J6, J29: there is no word for another unit, and a limit without a window has no place.
@@ -163,58 +125,6 @@ fn the_dialect_in_between_rejects_names_that_are_no_tokens() {
             "{error}"
         );
     }
-}
-
-/// K12: regardless of the remaining units, and also in a rejection.
-#[tokio::test]
-async fn the_policies_of_the_dialect_in_between_stay_the_same_over_a_hundred_responses() {
-    let scene = Scene::new();
-    let layer = scene.layer(
-        ResponseFields::in_between(),
-        [minute(50), fixed(QuotaPolicy::per_hour("hour", 1_000))],
-    );
-    for _ in 0..100 {
-        let answer = take(&layer, 1).await;
-        assert_eq!(answer.field("ratelimit-policy"), "minute;q=50;w=60, hour;q=1000;w=3600");
-    }
-    assert_eq!(take(&layer, 1).await.status(), 429);
-}
-
-/// K16: a rejection with the content of the draft, in addition to the fields.
-#[tokio::test]
-async fn a_rejection_in_the_dialect_in_between_can_be_plain_json() {
-    let scene = Scene::new();
-    let content = serde_json::json!({
-        "title": "Too Many Requests",
-        "status": 429,
-        "detail": "You have exceeded your quota",
-    });
-    let text = content.to_string();
-    let layer = scene
-        .builder([minute(1)])
-        .response_fields(ResponseFields::in_between())
-        .respond_with(move |rejection| {
-            let mut response = Response::new(text.clone().into());
-            *response.status_mut() = rejection.status();
-            let json = http::HeaderValue::from_static("application/json");
-            response.headers_mut().insert("content-type", json);
-            response
-        })
-        .build()
-        .unwrap();
-    take(&layer, 1).await;
-    let rejected = take(&layer, 1).await;
-    assert_eq!(
-        (rejected.code(), rejected.field("content-type")),
-        (429, "application/json")
-    );
-    assert_eq!(
-        serde_json::from_slice::<serde_json::Value>(rejected.body()).unwrap(),
-        content
-    );
-    assert_eq!(rejected.field("ratelimit"), "minute;r=0;t=60");
-    assert_eq!(rejected.field("ratelimit-policy"), "minute;q=1;w=60");
-    assert_eq!(rejected.field("retry-after"), "60");
 }
 
 /// The dialects in which the reset of the displayed limit must equal `Retry-After`.
@@ -419,47 +329,6 @@ fn draft07() -> ResponseFields {
 
 const DRAFT07: [&str; 2] = ["ratelimit", "ratelimit-policy"];
 
-/// N15, N16: the example with an hour and a day.
-#[tokio::test]
-async fn draft_07_shows_the_limit_with_the_fewest_requests_left_and_all_policies_by_their_quotas() {
-    let scene = Scene::new();
-    let hour = fixed(QuotaPolicy::per_hour("hour", 1_000));
-    let layer = scene.layer(draft07(), [hour, fixed(QuotaPolicy::per_day("day", 5_000))]);
-    for _ in 0..7 {
-        take(&layer, 700).await;
-        scene.wait(7_200);
-    }
-    let answer = take(&layer, 0).await;
-    assert_eq!(
-        answer.fields(DRAFT07),
-        ["limit=5000, remaining=100, reset=36000", "1000;w=3600, 5000;w=86400"]
-    );
-    assert_eq!(answer.fields(DRAFT06), ["", "", ""]);
-}
-
-/// N13, N17, N18: other examples, one with a `Retry-After`.
-#[tokio::test]
-async fn draft_07_shows_what_is_left_or_less_and_one_moment_with_the_wait() {
-    let scene = Scene::new();
-    let plain = scene.layer(draft07(), [minute(100)]);
-    scene.wait(2);
-    assert_eq!(
-        take(&plain, 40).await.field("ratelimit"),
-        "limit=100, remaining=60, reset=58"
-    );
-    scene.wait(2);
-    let lowered = scene.layer(draft07().map_remaining(|_| 20), [minute(100)]);
-    assert_eq!(
-        take(&lowered, 1).await.field("ratelimit"),
-        "limit=100, remaining=20, reset=56"
-    );
-    scene.wait(51);
-    let rejected = take(&plain, 100).await;
-    assert_eq!(rejected.status(), 429);
-    assert_eq!(rejected.field("ratelimit"), "limit=100, remaining=16, reset=5");
-    assert_eq!(rejected.field("retry-after"), "5");
-}
-
 /// N5, N19
 #[tokio::test]
 async fn draft_07_has_the_rules_of_draft_06_for_policies_and_units() {
@@ -486,15 +355,4 @@ async fn draft_07_has_the_rules_of_draft_06_for_policies_and_units() {
     assert!(beside.build().unwrap_err().to_string().contains("only to draft-11"));
     let keyed = scene.layer(draft07(), [minute(6).show_partition_key()]);
     assert_eq!(take(&keyed, 1).await.field("ratelimit-policy"), "6;w=60");
-}
-
-/// N12: what the layer writes in draft-07 is read as such.
-#[tokio::test]
-async fn what_the_layer_writes_in_draft_07_is_read() {
-    let layer = Scene::new().layer(draft07(), [minute(10)]);
-    let hints = Hints::read(take(&layer, 3).await.headers());
-    let [limit] = hints.limits() else { panic!("{hints:?}") };
-    assert_eq!((limit.quota(), limit.remaining()), (Some(10), Some(7)));
-    assert_eq!(hints.dialect(), Some(tower_quota::fields::Dialect::Draft07));
-    assert!(hints.ignored().is_empty());
 }

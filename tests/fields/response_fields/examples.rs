@@ -1,4 +1,4 @@
-//! The examples of draft-06, from a layer: each with the settings under which a server sends it.
+//! The examples of draft-06 and draft-07, from a layer: each with the settings under which a server sends it.
 
 use tower_quota::{Capacity, LegacyReset, Outcome, Rules};
 
@@ -8,16 +8,25 @@ fn draft06() -> ResponseFields {
     ResponseFields::draft06()
 }
 
-/// J26, B.1.1 and B.1.3: what is left can be lowered while the limit stays.
+fn draft07() -> ResponseFields {
+    ResponseFields::draft07()
+}
+
+/// J26, N13, N18, B.1.1 and B.1.3: what is left can be lowered while the limit stays.
 #[tokio::test]
-async fn draft_06_shows_what_is_left_or_less() {
+async fn draft_06_and_draft_07_show_what_is_left_or_less() {
     let scene = Scene::new();
     let plain = scene.layer(draft06(), [minute(100)]);
     scene.wait(2);
     assert_eq!(take(&plain, 40).await.fields(DRAFT06), ["100", "60", "58"]);
+    let dictionary = take(&scene.layer(draft07(), [minute(100)]), 0).await;
+    assert_eq!(dictionary.field("ratelimit"), "limit=100, remaining=60, reset=58");
     scene.wait(2);
     let lowered = scene.layer(draft06().map_remaining(|_| 20), [minute(100)]);
     assert_eq!(take(&lowered, 1).await.fields(DRAFT06), ["100", "20", "56"]);
+    let lowered = scene.layer(draft07().map_remaining(|_| 20), [minute(100)]);
+    let dictionary = take(&lowered, 0).await;
+    assert_eq!(dictionary.field("ratelimit"), "limit=100, remaining=20, reset=56");
     scene.wait(6);
     let last = take(&plain, 59).await;
     assert_eq!((last.code(), last.fields(DRAFT06)), (200, ["100", "0", "50"]));
@@ -27,9 +36,9 @@ async fn draft_06_shows_what_is_left_or_less() {
     assert_eq!((served.code(), served.fields(DRAFT06)), (200, ["100", "0", "48"]));
 }
 
-/// J26, B.1.4
+/// J26, N13, N17, B.1.4
 #[tokio::test]
-async fn draft_06_shows_the_same_moment_as_the_wait_of_a_rejection() {
+async fn draft_06_and_draft_07_show_the_same_moment_as_the_wait_of_a_rejection() {
     let scene = Scene::new();
     let layer = scene.layer(draft06(), [minute(100)]);
     scene.wait(55);
@@ -38,6 +47,11 @@ async fn draft_06_shows_the_same_moment_as_the_wait_of_a_rejection() {
     assert_eq!(rejected.status(), 429);
     assert_eq!(rejected.fields(DRAFT06), ["100", "0", "5"]);
     assert_eq!(rejected.field("retry-after"), "5");
+    let rejected = take(&scene.layer(draft07(), [minute(100)]), 1).await;
+    assert_eq!(
+        rejected.fields(["ratelimit", "retry-after"]),
+        ["limit=100, remaining=0, reset=5", "5"]
+    );
 }
 
 /// J26, B.2.1 and B.2.2: a service short of capacity lowers the limit, and may still show its usual policy.
@@ -82,7 +96,7 @@ async fn draft_06_and_draft_07_show_a_limit_of_zero_beside_a_policy() {
         take(&exhausted(draft06()), 1).await.field("ratelimit-policy"),
         "15;w=20"
     );
-    let answer = take(&exhausted(ResponseFields::draft07()), 1).await;
+    let answer = take(&exhausted(draft07()), 1).await;
     assert_eq!(
         answer.fields(["ratelimit", "ratelimit-policy"]),
         ["limit=0, remaining=0, reset=20", "15;w=20"]
@@ -115,7 +129,7 @@ async fn draft_06_and_draft_07_show_quota_0_as_the_limit_beside_a_policy() {
         answer.fields(["ratelimit-policy", "retry-after"]),
         ["15;w=20, 0;w=20", ""]
     );
-    let answer = take(&Scene::new().layer(ResponseFields::draft07(), closed()), 1).await;
+    let answer = take(&Scene::new().layer(draft07(), closed()), 1).await;
     assert_eq!(
         answer.fields(["ratelimit", "ratelimit-policy", "retry-after"]),
         ["limit=0, remaining=0, reset=20", "15;w=20, 0;w=20", ""]
@@ -147,9 +161,9 @@ async fn draft_06_shows_another_policy_and_a_limit_of_the_application() {
     assert_eq!(rejected.field("retry-after"), "20");
 }
 
-/// J1, J3, J4, J5, J6, J8, J9, J10, J11, J26, B.1.2 and B.3.2: fields of the application beside ours.
+/// J1, J3, J4, J5, J6, J8, J9, J10, J11, J26, N13, N15, N16, B.1.2 and B.3.2: fields of the application beside ours.
 #[tokio::test]
-async fn draft_06_shows_the_limit_of_a_day_beside_fields_of_the_application() {
+async fn draft_06_and_draft_07_show_the_limit_of_a_day_beside_fields_of_the_application() {
     let scene = Scene::new();
     let fields = draft06().with_extra_fields(|decision, headers| {
         for (allowance, name) in decision
@@ -159,8 +173,8 @@ async fn draft_06_shows_the_limit_of_a_day_beside_fields_of_the_application() {
             headers.insert(name, allowance.policy().quota().into());
         }
     });
-    let hour = fixed(QuotaPolicy::per_hour("hour", 1_000));
-    let layer = scene.layer(fields, [hour, fixed(QuotaPolicy::per_day("day", 5_000))]);
+    let policies = || [QuotaPolicy::per_hour("hour", 1_000), QuotaPolicy::per_day("day", 5_000)].map(fixed);
+    let layer = scene.layer(fields, policies());
     for _ in 0..7 {
         take(&layer, 700).await;
         scene.wait(7_200);
@@ -171,6 +185,12 @@ async fn draft_06_shows_the_limit_of_a_day_beside_fields_of_the_application() {
     assert_eq!(answer.field("ratelimit"), "");
     assert_eq!(answer.field("acme-ratelimit-hourlimit"), "1000");
     assert_eq!(answer.field("acme-ratelimit-daylimit"), "5000");
+    let answer = take(&scene.layer(draft07(), policies()), 0).await;
+    assert_eq!(
+        answer.fields(["ratelimit", "ratelimit-policy"]),
+        ["limit=5000, remaining=100, reset=36000", "1000;w=3600, 5000;w=86400"]
+    );
+    assert_eq!(answer.fields(DRAFT06), ["", "", ""]);
 }
 
 /// D12: the example of a service that pushes back, in draft-11.

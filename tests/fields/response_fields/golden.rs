@@ -103,7 +103,7 @@ fn shown(answer: &Answer) -> String {
     format!("{}{}", answer.code(), shown.concat())
 }
 
-/// A7, A23, B15, D8, D9, J28, K9, K17, N20
+/// A7, A23, B15, D5, D6, D8, D9, J28, K9, K12, K17, N20
 #[tokio::test]
 async fn each_outcome_has_the_fields_of_the_golden_table_in_each_dialect_with_each_option() {
     let mut rows = String::new();

@@ -181,7 +181,7 @@ proptest! {
     }
 }
 
-/// D2, D5, D6, X43: when half of a quota remains, one request costs slightly more.
+/// D2, D4, D5, D6, X43: when half of a quota remains, one request costs slightly more.
 #[tokio::test]
 async fn a_short_wait_for_one_large_request_does_not_invite_to_all_that_is_left() {
     for (fields, expected) in [
