@@ -24,11 +24,12 @@ impl<'a> KeyedRequest<'a> {
     pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
     }
-    /// For the last use of the key, which is not kept: that would move it.
+    /// For the last use of the key.
     #[inline]
     pub(crate) fn with_key<T>(&self, read: impl FnOnce(Option<&PartitionKey>) -> T) -> T {
         match self.key.get() {
             Some(known) => read(known.as_ref()),
+            // Not kept, because that would move it.
             None => read(self.extractor.extract(self.request).as_ref()),
         }
     }

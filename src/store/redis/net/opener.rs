@@ -53,7 +53,6 @@ struct Watch {
 }
 
 impl Watch {
-    /// What is sent while the driver is dropped can stay in its channel, and then nobody else ends the call.
     async fn reply<T>(
         watch: Option<&Self>,
         reply: impl Future<Output = Result<T, RedisError>>,
@@ -61,6 +60,7 @@ impl Watch {
         let Some(watch) = watch else {
             return reply.await;
         };
+        // What is sent while the driver is dropped can stay in its channel, and then nothing else ends the call.
         let (mut reply, mut ended) = (pin!(reply), pin!(watch.wire.ended()));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
