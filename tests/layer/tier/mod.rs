@@ -8,7 +8,6 @@
 mod cache;
 mod contract;
 mod failures;
-mod limits;
 mod on_unknown_tier;
 mod properties;
 mod settings;

@@ -104,6 +104,7 @@ fn by_status(responses: &[Seen]) -> HashMap<u16, usize> {
     count
 }
 
+/// L5
 #[tokio::test(start_paused = true)]
 async fn the_first_burst_of_a_paying_user_passes_while_the_database_takes_its_time() {
     let service = Limited::new();
@@ -334,17 +335,6 @@ async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_
             limits,
         };
         assert_eq!(service.request(1).await, seen(200, 7, Duration::ZERO));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_source_that_fails_at_once_holds_up_no_request_and_all_are_counted() {
-    for mood in [Mood::Fails, Mood::Panics] {
-        let service = Limited::new();
-        service.scene.source.mood(mood);
-        let responses = service.burst(1, 10).await;
-        assert!(responses.iter().all(|response| response.waited.is_zero()), "{mood:?}");
-        assert_eq!(by_status(&responses), HashMap::from([(200, 2), (429, 8)]), "{mood:?}");
     }
 }
 
