@@ -139,26 +139,6 @@ async fn a_request_dropped_before_its_tier_is_known_never_reaches_the_inner_serv
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_source_that_never_answers_holds_a_request_for_a_second_and_no_longer() {
-    let scene = Scene::new();
-    scene.source.mood(Mood::Hangs);
-    let (mut service, mut handle) = mock::spawn_layer(scene.layer.clone());
-    let _: &mut Handle = &mut handle;
-    handle.allow(1);
-    let mut response = call(&mut service);
-    assert_pending!(response.poll());
-    scene.time.pass(999 * MILLISECOND).await;
-    assert_pending!(response.poll());
-    assert_pending!(handle.poll_request());
-    scene.time.pass(MILLISECOND).await;
-    assert_pending!(response.poll());
-    let (request, answer) = assert_ready!(handle.poll_request()).unwrap();
-    assert!(request.extensions().get::<ResolvedTier>().is_none());
-    answer.send_response("answer");
-    assert_ready_ok!(response.poll());
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_waiting_request_is_woken_by_the_answer() {
     let [(scene, mut service, mut handle), _] = scenes().await;
     handle.allow(1);
