@@ -38,8 +38,8 @@ impl Fleet {
         let store = memory(&clock);
         let store = TestStore::new(store, Timing::Far(way));
         let policies: Vec<_> = policies.into_iter().collect();
-        let layer = || instance(store.clone(), &clock, deadline, &policies);
-        let layers = (0..instances).map(|_| layer()).collect();
+        let limiter = || Limiter::builder(store.clone()).clock(clock.clone()).deadline(deadline);
+        let layers = (0..instances).map(|_| layer_of(limiter(), policies.clone())).collect();
         let fleet = Self { clock, store, layers };
         fleet.pass_to_the_next_minute().await;
         fleet
@@ -70,18 +70,6 @@ impl Fleet {
     async fn left(&self) -> u64 {
         left(&self.layers[0]).await
     }
-}
-
-fn instance(store: impl Store, clock: &Clock, deadline: Duration, policies: &[QuotaPolicy]) -> RateLimitLayer {
-    let builder = RateLimitLayerBuilder::from(Limiter::builder(store).clock(clock.clone()).deadline(deadline))
-        .decision_in_response()
-        .scope("ahead")
-        .key(key::extension::<String>())
-        .cost_by(|request| request.extensions.get::<Cost>().map_or(1, |cost| cost.announced));
-    let builder = policies
-        .iter()
-        .fold(builder, |builder, policy| builder.policy(policy.clone()));
-    builder.build().unwrap()
 }
 
 fn bucket(quota: u64) -> QuotaPolicy {
@@ -284,15 +272,6 @@ async fn what_is_held_and_under_way_is_no_more_than_a_block() {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_caller_who_stops_leaves_nothing_held_and_no_task() {
-    let fleet = Fleet::new([window(60_000)]).await;
-    let used = passed(&fleet.send(&ALL, 3).await);
-    pass(Duration::from_millis(1_200)).await;
-    assert_eq!(fleet.left().await, 60_000 - used as u64);
-    assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
-}
-
 /// An instance in the middle of its load: a batch is available, and the next one is in flight.
 async fn busy() -> Fleet {
     let fleet = Fleet::new([window(60_000)]).await;
@@ -400,24 +379,6 @@ async fn a_batch_that_is_under_way_while_a_window_ends_is_charged_to_one_window_
         pass(Duration::from_millis(1_200)).await;
         assert_eq!(fleet.left().await, 600 - windows[1], "{before}");
     }
-}
-
-#[tokio::test(start_paused = true)]
-async fn requests_of_other_costs_spend_from_both_batches_and_each_unit_once() {
-    let fleet = Fleet::new([window(60_000)]).await;
-    let mut used = 0;
-    for number in 0..2_000 {
-        let units = [1, 1, 7, 1, 30, 2][number % 6];
-        let layer = fleet.layers[number % 2].clone();
-        let sent = tokio::spawn(async move { send(&layer, units).await });
-        if number % 3 == 0 {
-            assert_eq!(sent.await.unwrap().outcome(), Outcome::Allowed);
-        }
-        used += units;
-        pass(Duration::from_millis(3)).await;
-    }
-    pass(Duration::from_millis(1_200)).await;
-    assert_eq!(fleet.left().await, 60_000 - used);
 }
 
 /// The fields may show less than is left, by the units that other instances hold, and never more than was left before.
@@ -562,13 +523,8 @@ fn far_instance(proxy: &Proxy, prefix: &str) -> (TestStore, RateLimitLayer) {
     let store = RedisStore::builder(proxy.url()).key_prefix(prefix).build().unwrap();
     let store = TestStore::new(store, Timing::AtOnce);
     let policy = QuotaPolicy::per_day("p", 100_000).with_algorithm(Algorithm::FixedWindow);
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).deadline(Duration::from_secs(30)))
-        .decision_in_response()
-        .scope("ahead")
-        .key(key::extension::<String>())
-        .policy(policy.with_prefetch(BATCH))
-        .build();
-    (store, layer.unwrap())
+    let limiter = Limiter::builder(store.clone()).deadline(Duration::from_secs(30));
+    (store, layer_of(limiter, [policy.with_prefetch(BATCH)]))
 }
 
 /// Sends a request each 5 ms, all of which are allowed. Returns how many were decided at once.
