@@ -374,10 +374,10 @@ mod tests {
         let to = connection_info(&format!("redis://{}/", listener.local_addr().unwrap())).unwrap();
         let server = tokio::spawn(async move {
             let (mut stream, _) = listener.accept().await.unwrap();
-            let mut bytes = [0; 64];
-            stream.read(&mut bytes).await.unwrap();
+            let mut ping = [0; b"*1\r\n$4\r\nPING\r\n".len()];
+            stream.read_exact(&mut ping).await.unwrap();
             stream.write_all(b"+PONG\r\n").await.unwrap();
-            stream.read(&mut bytes).await.unwrap();
+            stream.read_exact(&mut ping).await.unwrap();
             stream
         });
         let mut connection = opener().by_itself(to).await.unwrap();
