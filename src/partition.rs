@@ -430,6 +430,7 @@ impl Scope {
     ///
     /// The hash key is derived from the scope's name with the context `tower-quota 2026-11-21 partition digest of a
     /// scope`. With a digest key, it is replaced by its BLAKE3 hash, keyed with the digest key.
+    #[inline]
     pub fn partition(&self, key: &PartitionKey) -> PartitionId {
         let hash = blake3::keyed_hash(&self.0, &key.0);
         PartitionId(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
