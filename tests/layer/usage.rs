@@ -119,18 +119,6 @@ async fn each_policy_counts_its_own_unit_and_several_may_count_the_same() {
 }
 
 #[tokio::test]
-async fn an_estimate_stays_where_nothing_is_said() {
-    let scene = scene();
-    let (response, _) = open(estimated(&scene, 1_000), Stream::of(2)).await;
-    assert_eq!(
-        ratelimit(&response),
-        r#""requests";r=99;t=85536, "tokens";r=9000;t=77760"#
-    );
-    response.into_body().collect().await.unwrap();
-    assert_eq!(scene.left().await, [99, 9_000]);
-}
-
-#[tokio::test]
 async fn the_rest_of_an_estimate_comes_back_when_the_body_has_ended_and_not_before() {
     let scene = scene();
     let (response, usage) = open(estimated(&scene, 1_000), Stream::of(2)).await;
@@ -312,16 +300,6 @@ async fn more_than_the_estimate_is_charged_late_and_later_requests_pay_it_off() 
         assert_eq!(rejected.headers()["retry-after"], "86400");
         assert_eq!(scene.left().await, [99, 0]);
     }
-}
-
-#[tokio::test]
-async fn without_an_estimate_all_of_it_is_charged_when_it_is_known() {
-    let scene = scene();
-    let (response, usage) = open(estimated(&scene, 0), Stream::of(1)).await;
-    assert_eq!(scene.left().await, [99, 10_000]);
-    usage.set("tokens", 250);
-    response.into_body().collect().await.unwrap();
-    assert_eq!(scene.left().await, [99, 9_750]);
 }
 
 #[tokio::test]
