@@ -417,17 +417,6 @@ async fn work_that_is_cancelled_in_a_queue_stays_charged_and_holds_no_slot() {
 }
 
 #[tokio::test]
-async fn a_named_key_without_a_name_or_a_policy_is_an_error() {
-    let scene = Scene::new([QuotaPolicy::per_hour("hour", 1)]);
-    let error = |builder: LimiterBuilder| builder.build().unwrap_err().to_string();
-    assert_eq!(
-        error(scene.limiter_builder().named_key("team")),
-        r#"key "team": not used by any policy; use `keyed_by`, or remove the key"#
-    );
-    assert!(error(scene.limiter_builder().named_key("")).starts_with(r#"key """#));
-}
-
-#[tokio::test]
 async fn a_partial_cost_is_granted_down_to_one_also_after_a_cached_rejection() {
     let scene = Scene::new([QuotaPolicy::per_hour("hour", 30), QuotaPolicy::concurrent("slots", 3)]);
     let remote = RemoteStore::<1>(scene.store.clone());
