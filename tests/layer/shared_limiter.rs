@@ -7,8 +7,8 @@ use test_kit::{TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, ActualCost, Algorithm, CallerQuotas, ConfigError, Direction, FailureMode, MissingKey,
-    RateLimitBody, ResponseFields, Rules, RulesHandle, Tiers,
+    AccessList, ActualCost, Algorithm, CallerQuotas, ConfigError, Direction, FailureMode, MissingKey, RateLimitBody,
+    ResponseFields, Rules, RulesHandle, Tiers,
 };
 
 use self::Word::{Actual, Refund, Settle};
@@ -220,21 +220,6 @@ async fn each_layer_of_a_limiter_with_tiers_knows_the_tier_of_a_request() {
     // Rules without tiers are the same for each.
     replaced(&limiter.rules(), per_hour(10)).unwrap();
     assert_eq!(ratelimit(&sent(&premium, request()).await), r#""hour";r=7;t=2520"#);
-}
-
-#[tokio::test]
-async fn an_access_list_of_the_limiter_is_that_of_its_layers() {
-    let list = AccessList::new(key::client_ip());
-    let limiter = Limiter::builder(MemoryStore::new())
-        .scope("layer")
-        .policy(per_hour(10))
-        .access_list(list.clone())
-        .build()
-        .unwrap();
-    let layer = on(&limiter).build().unwrap();
-    list.update(|rules| rules.set_key(everybody(), Access::Block)).unwrap();
-    assert_eq!(sent(&layer, request()).await.status(), 403);
-    assert!(!limiter.check(&everybody()).await.outcome().is_admitted());
 }
 
 fn slots() -> QuotaPolicy {
