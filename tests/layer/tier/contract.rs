@@ -37,6 +37,8 @@ async fn scenes() -> [(Scene, Service, Handle); 2] {
 
 fn request() -> Request<&'static str> {
     let request = Request::post("/path").header("x-field", "value").extension(UserId(1));
+    // Of a layer outside, whose tier is replaced.
+    let request = request.extension(ResolvedTier::new("other"));
     request.body("question").unwrap()
 }
 
