@@ -24,12 +24,12 @@ impl<'a> KeyedRequest<'a> {
     pub(crate) fn key(&self) -> Option<&PartitionKey> {
         self.key.get_or_init(|| self.extractor.extract(self.request)).as_ref()
     }
-    /// For the last use of the key.
+    /// Passes the key without caching it, for its last use.
     #[inline]
     pub(crate) fn with_key<T>(&self, read: impl FnOnce(Option<&PartitionKey>) -> T) -> T {
         match self.key.get() {
             Some(known) => read(known.as_ref()),
-            // Not kept, because that would move it.
+            // Caching would move it.
             None => read(self.extractor.extract(self.request).as_ref()),
         }
     }

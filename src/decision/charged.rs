@@ -95,7 +95,7 @@ impl<'a> PlanRef<'a> {
 }
 
 impl Charged {
-    /// The remaining units after the charge and the seconds of the effective window, rounded up, of each policy.
+    /// Writes the remaining units after the charge and the seconds of the effective window, rounded up, of each policy.
     #[inline]
     pub(crate) fn left(&self, policies: &PolicySet, all: &mut [(u64, u64); MAX_PLAIN]) {
         let now = self.now.as_micros();

@@ -143,10 +143,8 @@ impl Limits {
             return self.explained_plan(set, caller, lines);
         }
         let holder = |key| self.keys.attribute(&self.limiter, caller, key, &self.log);
-        match self.limiter.0.charge(set, self.cost.of(request), holder) {
-            planned @ Question::Plan(..) => self.with_units(planned, request, |request| self.watched_bytes(request)),
-            question => question,
-        }
+        let question = self.limiter.0.charge(set, self.cost.of(request), holder);
+        self.with_units(question, request, |request| self.watched_bytes(request))
     }
 
     #[cold]

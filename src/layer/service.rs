@@ -118,6 +118,7 @@ where
         match admission {
             Admission::Call(admitted) => {
                 admitted.passed_on();
+                // As an argument of another function, the request would be moved once more.
                 let future = inner.call(Request::from_parts(parts, body));
                 let admitted = Some(admitted);
                 ResponseFuture {

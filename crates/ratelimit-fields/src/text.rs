@@ -7,6 +7,9 @@ use super::bounds::MAX_INTEGER;
 /// Exceeds the length of most fields.
 const SHORT: usize = 128;
 
+/// The length of `u64::MAX`.
+pub(super) const MAX_DIGITS: usize = 20;
+
 /// Moves to the heap if it becomes longer than `SHORT`.
 pub(super) struct Text {
     short: [u8; SHORT],
@@ -109,7 +112,7 @@ fn number_of_digits(number: u64) -> usize {
     number.checked_ilog10().map_or(1, |log| log as usize + 1)
 }
 
-/// Directly in their place: a copy of digits that were just written would have to wait for them.
+/// Writes digits to their place, because copying digits that were just written would stall.
 #[inline]
 fn write_digits(mut number: u64, place: &mut [u8]) {
     let mut pairs = place.rchunks_exact_mut(2);
@@ -121,8 +124,6 @@ fn write_digits(mut number: u64, place: &mut [u8]) {
         *first = b'0' + number as u8;
     }
 }
-
-pub(super) const MAX_DIGITS: usize = 20;
 
 pub(super) fn digits_of(number: u64, place: &mut [u8; MAX_DIGITS]) -> &[u8] {
     let digits = &mut place[..number_of_digits(number)];

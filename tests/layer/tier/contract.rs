@@ -37,7 +37,7 @@ async fn scenes() -> [(Scene, Service, Handle); 2] {
 
 fn request() -> Request<&'static str> {
     let request = Request::post("/path").header("x-field", "value").extension(UserId(1));
-    // Of a layer outside, whose tier is replaced.
+    // An outer layer has inserted a tier, which the layer replaces.
     let request = request.extension(ResolvedTier::new("other"));
     request.body("question").unwrap()
 }

@@ -35,7 +35,7 @@ pub struct PreparedPolicy {
 impl PreparedPolicy {
     /// Marks the policy as one with a unit outside the draft's registry.
     ///
-    /// The policy is omitted from `RateLimit-Policy`, and its limit is not merged with those of inner services.
+    /// `RateLimit-Policy` omits the policy, and `RateLimit` does not merge its limit with limits of inner services.
     /// Dialects that report a single limit omit both.
     #[must_use]
     pub fn with_custom_unit(mut self) -> Self {

@@ -10,7 +10,7 @@ use super::{
         text::Text,
         wire::{self, OwnLists},
     },
-    Form, Policies, Prepared,
+    Form, Prepared,
     report::{KeyOf, LimitNumbers, Report},
 };
 
@@ -145,11 +145,8 @@ impl Prepared {
         if let Some(limits) = limits {
             insert(headers, RATELIMIT, limits);
         }
-        match &self.policies {
-            Policies::None => {}
-            // Shorter than the value as an option.
-            Policies::Same(value) => insert(headers, RATELIMIT_POLICY, value.clone()),
-            Policies::ByKey(value) => insert(headers, RATELIMIT_POLICY, value(key)),
+        if let Some(policies) = self.policies.value(key) {
+            insert(headers, RATELIMIT_POLICY, policies);
         }
     }
 

@@ -422,7 +422,7 @@ fn invalid_origins_and_fields_and_origins_that_are_set_twice_are_errors() {
     );
 }
 
-/// The form of RFC 3339, from that of HTTP.
+/// Formats a moment as in RFC 3339.
 fn rfc3339(moment: u64, offset_minutes: i64) -> String {
     let local = moment.checked_add_signed(offset_minutes * 60).unwrap();
     let date = fmt_http_date(UNIX_EPOCH + seconds(local));

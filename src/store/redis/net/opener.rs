@@ -60,7 +60,7 @@ impl Watch {
         let Some(watch) = watch else {
             return reply.await;
         };
-        // What is sent while the driver is dropped can stay in its channel, and then nothing else ends the call.
+        // A call sent while the driver is dropped can remain in its channel, where nothing else would end it.
         let (mut reply, mut ended) = (pin!(reply), pin!(watch.wire.ended()));
         poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
@@ -68,9 +68,8 @@ impl Watch {
             }
             ready!(ended.as_mut().poll(cx));
             // The last replies may have arrived between the two.
-            let closed = || Poll::Ready(Err((ErrorKind::Io, "connection closed").into()));
             match reply.as_mut().poll(cx) {
-                Poll::Pending => closed(),
+                Poll::Pending => Poll::Ready(Err((ErrorKind::Io, "connection closed").into())),
                 reply => reply,
             }
         })
@@ -389,7 +388,8 @@ mod tests {
             stream = server => stream.unwrap(),
         };
         wire.end();
-        assert_eq!(call.await.unwrap_err().kind(), ErrorKind::Io);
+        let ended = timeout(opener().timeout, call).await.expect("the call ends");
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::Io);
         drop(stream);
     }
 
