@@ -58,6 +58,11 @@ impl PartitionKey {
         Self::of_part([if is_taken { b"=" } else { b"" }, kind], value.as_ref())
     }
 
+    #[inline]
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
     pub(crate) fn of_kind(kind: impl AsRef<[u8]>) -> Self {
         let mut key = Self::new(kind, []);
         key.0.truncate(key.0.len() - size_of::<u64>());

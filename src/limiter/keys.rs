@@ -5,6 +5,7 @@ use std::sync::{
 
 use smallvec::SmallVec;
 
+use super::recent::RecentScope;
 use crate::{
     decision::{Outcome, Plan},
     error::{ConfigError, ConfigErrorKind},
@@ -106,7 +107,7 @@ pub(crate) struct Keys {
 }
 
 struct KeyScope {
-    scope: Scope,
+    scope: RecentScope,
     readable: Option<String>,
     shared: PartitionId,
 }
@@ -115,7 +116,7 @@ impl KeyScope {
     fn new(scope: Scope, readable: Option<String>) -> Self {
         Self {
             shared: scope.partition(&PartitionKey::own("no key", b"")),
-            scope,
+            scope: RecentScope::new(scope),
             readable,
         }
     }
@@ -258,6 +259,7 @@ impl Keys {
             .into_iter()
             .map(|partition| PartitionKey::own(kind, &partition.to_bytes()));
         self.main
+            .scope
             .scope
             .partition(&about.fold(PartitionKey::new("id", id), PartitionKey::and))
     }

@@ -9,6 +9,7 @@ mod keys;
 mod late_charge;
 mod message;
 mod permit;
+mod recent;
 mod refund;
 mod usage;
 

@@ -1,0 +1,189 @@
+use std::{
+    cell::RefCell,
+    hash::{BuildHasher, Hasher},
+    mem,
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use foldhash::fast::FixedState;
+
+use crate::partition::{PartitionId, PartitionKey, Scope};
+
+/// A scope whose digests of recent callers each thread keeps, because a digest takes a seventh of a request in memory.
+pub(super) struct RecentScope {
+    pub(super) scope: Scope,
+    /// Unique in the process.
+    number: u64,
+}
+
+impl RecentScope {
+    pub(super) fn new(scope: Scope) -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { scope, number }
+    }
+
+    #[inline]
+    pub(super) fn partition(&self, key: &PartitionKey) -> PartitionId {
+        let recent = RECENT.try_with(|recent| recent.borrow_mut().partition(self, key));
+        // Other destructors of an exiting thread may still need a digest.
+        recent.unwrap_or_else(|_| self.scope.partition(key))
+    }
+}
+
+thread_local!(static RECENT: RefCell<Recent> = const { RefCell::new(Recent::NEW) });
+
+struct Recent {
+    /// Apart from the callers, so that an unknown one is found to be so in one cache line.
+    hashes: [[u32; 2]; Self::SETS],
+    /// Empty until the first caller is kept.
+    callers: Vec<[Caller; 2]>,
+    unknown: u32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Caller {
+    partition: PartitionId,
+    scope: u64,
+    length: u8,
+    key: [u8; Self::MAX_KEY],
+}
+
+impl Caller {
+    const MAX_KEY: usize = 103;
+    /// No scope has the number 0.
+    const NONE: Self = Self {
+        partition: PartitionId::from_bytes([0; 16]),
+        scope: 0,
+        length: 0,
+        key: [0; Self::MAX_KEY],
+    };
+
+    #[inline]
+    fn is(&self, scope: u64, key: &[u8]) -> bool {
+        self.scope == scope && self.key.get(..self.length.into()) == Some(key)
+    }
+}
+
+impl Recent {
+    const SETS: usize = 128;
+    /// One of so many unknown callers is kept, because copying all of a flood would take time and displace others.
+    const KEPT: u32 = 8;
+
+    const NEW: Self = Self {
+        hashes: [[0; 2]; Self::SETS],
+        callers: Vec::new(),
+        unknown: 0,
+    };
+
+    /// Strangers who choose keys that collide only cause digests.
+    #[inline]
+    fn place(scope: u64, key: &[u8]) -> (usize, u32) {
+        let mut hasher = FixedState::with_seed(0).build_hasher();
+        hasher.write(key);
+        let hash = hasher.finish().wrapping_add(scope);
+        (hash as usize % Self::SETS, (hash >> 32) as u32)
+    }
+
+    #[inline]
+    fn partition(&mut self, RecentScope { scope, number }: &RecentScope, key: &PartitionKey) -> PartitionId {
+        let bytes = key.as_bytes();
+        let (set, hash) = Self::place(*number, bytes);
+        for (way, known) in self.hashes[set].iter().enumerate() {
+            if *known == hash
+                && let Some(callers) = self.callers.get(set)
+                && callers[way].is(*number, bytes)
+            {
+                return callers[way].partition;
+            }
+        }
+        let partition = scope.partition(key);
+        self.unknown = self.unknown.wrapping_add(1);
+        if self.unknown.is_multiple_of(Self::KEPT) {
+            self.keep((set, hash), *number, bytes, partition);
+        }
+        partition
+    }
+
+    #[cold]
+    fn keep(&mut self, (set, hash): (usize, u32), scope: u64, key: &[u8], partition: PartitionId) {
+        let mut caller = Caller {
+            partition,
+            scope,
+            length: key.len() as u8,
+            ..Caller::NONE
+        };
+        let Some(place) = caller.key.get_mut(..key.len()) else {
+            return;
+        };
+        place.copy_from_slice(key);
+        if self.callers.is_empty() {
+            self.callers = vec![[Caller::NONE; 2]; Self::SETS];
+        }
+        let [newer, older] = &mut self.callers[set];
+        *older = mem::replace(newer, caller);
+        self.hashes[set] = [hash, self.hashes[set][0]];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sync::random::Sequence;
+
+    fn scope(name: &str) -> RecentScope {
+        RecentScope::new(Scope::new(name))
+    }
+
+    fn user(name: &str) -> PartitionKey {
+        PartitionKey::new("user", name)
+    }
+
+    #[test]
+    fn the_digest_of_a_caller_is_that_of_its_scope() {
+        let (mut recent, scopes) = (Recent::NEW, [scope("api"), scope("mails")]);
+        let mut random = Sequence::new();
+        for _ in 0..20_000 {
+            let (scope, length) = (&scopes[random.below(2)], random.below(200));
+            let key = user(&"x".repeat(length));
+            assert_eq!(recent.partition(scope, &key), scope.scope.partition(&key));
+        }
+    }
+
+    #[test]
+    fn a_caller_who_returns_becomes_known() {
+        let (mut recent, api) = (Recent::NEW, scope("api"));
+        let digest = api.scope.partition(&user("alice"));
+        for _ in 0..Recent::KEPT {
+            recent.partition(&api, &user("alice"));
+        }
+        // A digest that was computed now would be another one.
+        let other = RecentScope {
+            scope: Scope::new("other"),
+            number: api.number,
+        };
+        assert_eq!(recent.partition(&other, &user("alice")), digest);
+        assert_ne!(
+            recent.partition(&other, &user("bob")),
+            api.scope.partition(&user("bob"))
+        );
+    }
+
+    #[test]
+    fn callers_and_scopes_with_the_same_hash_are_different() {
+        let [api, mails] = ["api", "mails"].map(scope);
+        let [alice, bob] = ["alice", "bob"].map(user);
+        for (scope, key) in [(&api, &bob), (&mails, &alice)] {
+            let (mut recent, place) = (Recent::NEW, Recent::place(scope.number, key.as_bytes()));
+            recent.keep(place, api.number, alice.as_bytes(), api.scope.partition(&alice));
+            assert_eq!(recent.partition(scope, key), scope.scope.partition(key));
+        }
+    }
+
+    #[test]
+    fn a_caller_takes_two_cache_lines() {
+        assert_eq!(size_of::<Caller>(), 128);
+    }
+}
