@@ -4,14 +4,12 @@
 
 use std::time::Duration;
 
-use metrics::set_default_local_recorder;
-use metrics_exporter_prometheus::PrometheusHandle;
 use test_kit::{RedisServer, TestStore, request};
 use tower_quota::{
     Algorithm, CircuitState, FailureMode, Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RedisStore, StoreErrorKind,
 };
 
-use crate::metrics::{builder, builder_of, recorder, send, value};
+use crate::metrics::{Page, builder, builder_of, send};
 
 fn layer(server: &RedisServer, policy: QuotaPolicy) -> RateLimitLayer {
     let store = RedisStore::new(server.url()).unwrap();
@@ -34,14 +32,9 @@ async fn admitted(layer: &RateLimitLayer, user: &str, requests: usize) -> usize 
     admitted
 }
 
-fn counted(page: &PrometheusHandle, name: &str) -> f64 {
-    value(&page.render(), &format!("tower_quota_{name}"))
-}
-
 #[tokio::test]
 async fn while_redis_is_full_an_exhausted_caller_stays_rejected_and_others_get_one_quota_of_each_instance() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let server = RedisServer::start();
     // Redis lets a script that trims a log write on, so that logs are counted as before.
     for algorithm in [
@@ -77,7 +70,7 @@ async fn while_redis_is_full_an_exhausted_caller_stays_rejected_and_others_get_o
             assert_eq!(admitted(&instances[0], "half", 20).await, left, "{algorithm:?}");
         }
     }
-    assert!(counted(&page, r#"undecided_total{scope="test",reason="out_of_memory"}"#) > 0.0);
+    assert!(page.by("undecided_total", "reason", "out_of_memory") > 0.0);
 }
 
 /// A stranger who invents keys evicts no caller who has used more than one request.
@@ -109,10 +102,9 @@ async fn a_full_redis_leaves_the_decision_to_the_fallback_or_to_a_closed_failure
 
 #[tokio::test]
 async fn a_partition_counts_as_new_when_redis_had_no_state_of_it() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let server = RedisServer::start();
-    let new = || counted(&page, r#"new_partitions_total{scope="test"}"#);
+    let new = || page.of("new_partitions_total");
     for (number, algorithm) in (0_u8..).zip([
         Algorithm::TokenBucket,
         Algorithm::FixedWindow,

@@ -5,13 +5,11 @@
 use std::time::Duration;
 
 use futures_util::{FutureExt, future::join_all};
-use metrics::set_default_local_recorder;
-use metrics_exporter_prometheus::PrometheusHandle;
 use test_kit::{Mode, Proxy, RedisServer, request};
 use tokio::time::sleep;
 use tower_quota::{Algorithm, Limiter, QuotaPolicy, RateLimitLayer, RedisStore};
 
-use crate::metrics::{builder_of, recorder, send, value};
+use crate::metrics::{Page, builder_of, send};
 
 const QUOTA: u64 = 3_000;
 
@@ -23,16 +21,13 @@ fn instance(url: &str) -> RateLimitLayer {
         .unwrap()
 }
 
-fn outcomes(page: &PrometheusHandle, outcome: &str) -> u64 {
-    let series = format!(r#"tower_quota_decisions_total{{scope="test",tier="",policy="",outcome="{outcome}"}}"#);
-    let page = page.render();
-    let is_there = page.contains(&series);
-    if is_there { value(&page, &series) as u64 } else { 0 }
+fn outcomes(page: &Page, outcome: &str) -> u64 {
+    let series = format!(r#"decisions_total{{scope="test",tier="",policy="",outcome="{outcome}"}}"#);
+    page.find(&series).unwrap_or(0.0) as u64
 }
 
-fn late(page: &PrometheusHandle, fate: &str) -> u64 {
-    let series = format!(r#"tower_quota_late_batches_total{{scope="test",fate="{fate}"}}"#);
-    value(&page.render(), &series) as u64
+fn late(page: &Page, fate: &str) -> u64 {
+    page.by("late_batches_total", "fate", fate) as u64
 }
 
 /// Sends requests of one caller for `millis` milliseconds, one every 4 ms to each instance.
@@ -66,8 +61,7 @@ async fn load_with_stalls(instances: &[RateLimitLayer], server: &RedisServer, is
 /// Found with a proxy: of 1 500 units, up to 449 were charged and out of reach of all instances, and no counter showed it.
 #[tokio::test]
 async fn of_a_window_with_stalls_at_most_one_unit_in_a_hundred_is_lost_and_late_batches_are_counted() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
     proxy.set_mode(Mode::Delay(Duration::from_micros(7_500)));

@@ -12,7 +12,7 @@ use axum::body::Body;
 use futures_util::{FutureExt, future::try_join_all};
 use http::{Request, Response};
 use http_body_util::BodyExt;
-use metrics::set_default_local_recorder;
+use metrics::{LocalRecorderGuard, set_default_local_recorder};
 use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
 use test_kit::{Answered, TestStore, Timing, request};
 use test_kit::{RedisCluster, load::until};
@@ -33,15 +33,6 @@ use crate::{NO_SERVER, RemoteStore};
 /// The lines of a page that contain metrics of tower-quota, without comments.
 pub(crate) fn samples(page: &str) -> Vec<&str> {
     page.lines().filter(|line| line.starts_with("tower_quota_")).collect()
-}
-
-/// The value of a series that is written exactly like this.
-pub(crate) fn value(page: &str, series: &str) -> f64 {
-    let line = page
-        .lines()
-        .find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
-    let line = line.unwrap_or_else(|| panic!("there is no {series} in\n{page}"));
-    line.parse().unwrap()
 }
 
 /// The number of times that each decision was made, without the words that all of the lines share.
@@ -82,6 +73,51 @@ pub(crate) fn recorder() -> (PrometheusRecorder, PrometheusHandle) {
     (recorder, page)
 }
 
+/// The page of a recorder that all of this thread reports to until it is dropped.
+pub(crate) struct Page {
+    page: PrometheusHandle,
+    _recorder: LocalRecorderGuard<'static>,
+}
+
+impl Page {
+    pub(crate) fn start() -> Self {
+        let (recorder, page) = recorder();
+        let _recorder = set_default_local_recorder(Box::leak(Box::new(recorder)));
+        Self { page, _recorder }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.page.render()
+    }
+
+    /// The value of a series that is written exactly like this behind `tower_quota_`, if it is there.
+    pub(crate) fn find(&self, series: &str) -> Option<f64> {
+        let text = self.text();
+        let mut lines = samples(&text).into_iter();
+        let value = lines.find_map(|line| {
+            line.strip_prefix("tower_quota_")?
+                .strip_prefix(series)?
+                .strip_prefix(' ')
+        });
+        value.map(|value| value.parse().unwrap())
+    }
+
+    pub(crate) fn value(&self, series: &str) -> f64 {
+        let value = self.find(series);
+        value.unwrap_or_else(|| panic!("there is no {series} in\n{}", self.text()))
+    }
+
+    /// The value of a series without labels but the scope.
+    pub(crate) fn of(&self, name: &str) -> f64 {
+        self.value(&format!(r#"{name}{{scope="test"}}"#))
+    }
+
+    /// The value of a series with one label beside the scope.
+    pub(crate) fn by(&self, name: &str, label: &str, value: &str) -> f64 {
+        self.value(&format!(r#"{name}{{scope="test",{label}="{value}"}}"#))
+    }
+}
+
 pub(crate) fn builder(store: impl Store) -> RateLimitLayerBuilder {
     builder_of(Limiter::builder(store))
 }
@@ -111,9 +147,8 @@ fn hanging() -> TestStore {
 
 #[tokio::test]
 async fn the_page_of_the_example_shows_what_was_decided() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let app = example::app(page).unwrap();
+    let page = Page::start();
+    let app = example::app(page.page.clone()).unwrap();
     let get = async |path: &str| {
         let request = Request::get(path).header("x-user-id", "alice").body(Body::empty());
         let response = app.clone().oneshot(request.unwrap()).await.unwrap();
@@ -134,12 +169,9 @@ async fn the_page_of_the_example_shows_what_was_decided() {
         let line = format!("tower_quota_decisions_total{line}");
         assert!(page.lines().any(|other| other == line), "{line} is not in\n{page}");
     }
-    assert_eq!(value(&page, r#"tower_quota_store_seconds_count{scope="items"}"#), 5.0);
-    assert_eq!(
-        value(&page, r#"tower_quota_store_seconds_bucket{scope="items",le="+Inf"}"#),
-        5.0
-    );
     for line in [
+        r#"tower_quota_store_seconds_count{scope="items"} 5"#,
+        r#"tower_quota_store_seconds_bucket{scope="items",le="+Inf"} 5"#,
         "# TYPE tower_quota_decisions_total counter",
         "# TYPE tower_quota_store_seconds histogram",
         "# TYPE tower_quota_circuit_open gauge",
@@ -154,26 +186,19 @@ async fn the_page_of_the_example_shows_what_was_decided() {
 async fn a_recorder_that_is_installed_after_the_first_request_receives_nothing_from_this_layer() {
     let (layer, other) = (nine_a_day(), nine_a_day());
     send(&layer, request("alice")).await;
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let series = r#"tower_quota_decisions_total{scope="test",tier="",policy="",outcome="allowed"}"#;
+    let page = Page::start();
     send(&layer, request("alice")).await;
-    assert!(
-        !page.render().contains("tower_quota_decisions_total{"),
-        "{}",
-        page.render()
-    );
+    assert_eq!(decisions(&page.text()), [""; 0]);
 
     for layer in [other, nine_a_day()] {
         send(&layer, request("alice")).await;
     }
-    assert_eq!(value(&page.render(), series), 2.0);
+    assert_eq!(decisions(&page.text()), [r#"tier="",policy="",outcome="allowed"} 2"#]);
 }
 
 #[tokio::test]
 async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("day", 9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
@@ -182,8 +207,8 @@ async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
     for _ in 0..4 {
         send(&layer, request("alice")).await;
     }
-    let series = r#"tower_quota_shadow_rejections_total{scope="test",tier="",policy="planned"}"#;
-    assert_eq!(value(&page.render(), series), 3.0);
+    let series = r#"shadow_rejections_total{scope="test",tier="",policy="planned"}"#;
+    assert_eq!(page.value(series), 3.0);
 }
 
 fn window(name: &'static str, quota: u64) -> QuotaPolicy {
@@ -192,15 +217,14 @@ fn window(name: &'static str, quota: u64) -> QuotaPolicy {
 
 #[tokio::test]
 async fn a_request_above_a_quota_is_counted_by_the_policy_that_admits_it() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let policy = window("day", 2).with_overage(100);
     let layer = builder(MemoryStore::new()).policy(policy).build().unwrap();
     for _ in 0..6 {
         send(&layer, request("alice")).await;
     }
-    let series = r#"tower_quota_over_quota_total{scope="test",tier="",policy="day"}"#;
-    assert_eq!(value(&page.render(), series), 2.0);
+    let series = r#"over_quota_total{scope="test",tier="",policy="day"}"#;
+    assert_eq!(page.value(series), 2.0);
 }
 
 /// Why a store gives no decision.
@@ -217,11 +241,9 @@ const REASONS: [&str; 7] = [
 /// An alert for what has never happened yet must not miss the first time.
 #[tokio::test]
 async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let _layer = nine_a_day();
-    let page = page.render();
-    let scoped = [
+    for name in [
         "circuit_open",
         "limits_off",
         "never_fits_total",
@@ -232,13 +254,8 @@ async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero(
         "unattributed_total",
         "uncounted_content_total",
         "unknown_tier_total",
-    ];
-    for name in scoped {
-        assert_eq!(
-            value(&page, &format!(r#"tower_quota_{name}{{scope="test"}}"#)),
-            0.0,
-            "{name}"
-        );
+    ] {
+        assert_eq!(page.of(name), 0.0, "{name}");
     }
     for (name, label, values) in [
         ("failed_total", "mode", &["closed", "open"][..]),
@@ -246,9 +263,8 @@ async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero(
         ("late_batches_total", "fate", &["kept", "returned", "unknown"]),
         ("undecided_total", "reason", &REASONS),
     ] {
-        for labelled in values {
-            let series = format!(r#"tower_quota_{name}{{scope="test",{label}="{labelled}"}}"#);
-            assert_eq!(value(&page, &series), 0.0, "{series}");
+        for value in values {
+            assert_eq!(page.by(name, label, value), 0.0, "{name} {value}");
         }
     }
     for name in [
@@ -258,14 +274,13 @@ async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero(
         "tier_waits_total",
         "unsettled_total",
     ] {
-        assert_eq!(value(&page, &format!("tower_quota_{name}")), 0.0, "{name}");
+        assert_eq!(page.value(name), 0.0, "{name}");
     }
 }
 
 #[tokio::test]
 async fn decisions_are_counted_by_tier_policy_and_outcome() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let tiers = Tiers::from_fn(|request| request.headers.get("x-tier")?.to_str().ok())
         .tier(
             "free",
@@ -290,7 +305,6 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
     }
     send(&layer, of_tier("gold", "carol")).await;
     send(&layer, Request::new(String::new())).await;
-    let page = page.render();
     let expected = [
         r#"tier="admin",policy="",outcome="unlimited"} 3"#,
         // Carol's tier is not known, so she is of the first one.
@@ -301,11 +315,11 @@ async fn decisions_are_counted_by_tier_policy_and_outcome() {
         r#"tier="premium",policy="",outcome="allowed"} 1"#,
         r#"tier="premium",policy="minute",outcome="rejected"} 2"#,
     ];
-    assert_eq!(decisions(&page), expected);
-    assert_eq!(value(&page, r#"tower_quota_unknown_tier_total{scope="test"}"#), 1.0);
-    assert_eq!(value(&page, r#"tower_quota_unattributed_total{scope="test"}"#), 1.0);
+    assert_eq!(decisions(&page.text()), expected);
+    assert_eq!(page.of("unknown_tier_total"), 1.0);
+    assert_eq!(page.of("unattributed_total"), 1.0);
     for user in ["alice", "bob", "root", "carol", "gold"] {
-        assert!(!page.contains(user), "{user} is in\n{page}");
+        assert!(!page.text().contains(user), "{user} is in\n{}", page.text());
     }
 }
 
@@ -327,20 +341,16 @@ pub(crate) async fn look_up_a_tier(limits: &RateLimitLayer, answer: Result<Optio
 
 #[tokio::test(start_paused = true)]
 async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_counted() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = nine_a_day();
     look_up_a_tier(&layer, Ok(Some("pro"))).await;
-    let unresolved = |reason| {
-        let series = format!(r#"tower_quota_tier_unresolved_total{{reason="{reason}"}}"#);
-        value(&page.render(), &series)
-    };
+    let unresolved = |reason| page.value(&format!(r#"tier_unresolved_total{{reason="{reason}"}}"#));
     let all = || ["failed", "full", "unanswered"].map(unresolved);
-    assert_eq!(value(&page.render(), "tower_quota_tier_waits_total"), 1.0);
+    assert_eq!(page.value("tier_waits_total"), 1.0);
     assert_eq!(all(), [0.0; 3]);
 
     look_up_a_tier(&layer, Err("the database is down")).await;
-    assert_eq!(value(&page.render(), "tower_quota_tier_waits_total"), 2.0);
+    assert_eq!(page.value("tier_waits_total"), 2.0);
     assert_eq!(all(), [1.0, 0.0, 0.0]);
 
     let resolver = |_| pending::<Result<Option<String>, Infallible>>();
@@ -348,15 +358,14 @@ async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_count
     let service = tiers.layer(service_fn(async |_: Request<String>| Ok::<_, Infallible>(())));
     let send = || service.clone().oneshot(request("alice"));
     try_join_all((0..4_097).map(|_| send())).await.unwrap();
-    assert_eq!(value(&page.render(), "tower_quota_tier_waits_total"), 2.0 + 4_096.0);
+    assert_eq!(page.value("tier_waits_total"), 2.0 + 4_096.0);
     assert_eq!(all(), [1.0, 1.0, 4_096.0]);
 }
 
 /// L10
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let policy = QuotaPolicy::per_day("day", 9);
     let clock = Clock::manual(Timestamp::from_micros(0));
     let open = builder_of(Limiter::builder(hanging()).clock(clock))
@@ -372,36 +381,23 @@ async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests()
         assert_eq!(send(&open, request("alice")).await, 200);
         assert_eq!(send(&closed, request("alice")).await, 503);
     }
-    let text = page.render();
-    let undecided = |reason| {
-        value(
-            &text,
-            &format!(r#"tower_quota_undecided_total{{scope="test",reason="{reason}"}}"#),
-        )
-    };
+    let undecided = |reason| page.by("undecided_total", "reason", reason);
     assert_eq!((undecided("timed_out"), undecided("circuit_open")), (5.0, 3.0));
     assert_eq!(undecided("failed"), 8.0);
-    let failed = |name, mode| value(&text, &format!(r#"tower_quota_{name}{{scope="test",mode="{mode}"}}"#));
-    let all = "failed_total";
-    assert_eq!((failed(all, "open"), failed(all, "closed")), (8.0, 8.0));
+    let failed = |name| ["open", "closed"].map(|mode| page.by(name, "mode", mode));
+    assert_eq!(failed("failed_total"), [8.0, 8.0]);
     // The fifth failure has opened one circuit, and what follows is an outage; the other one stays closed.
-    let while_closed = "failed_while_closed_total";
-    assert_eq!(
-        (failed(while_closed, "open"), failed(while_closed, "closed")),
-        (4.0, 8.0)
-    );
-    let asked = value(&text, r#"tower_quota_store_seconds_count{scope="test"}"#);
-    assert_eq!(asked, 13.0, "an open circuit asks nobody");
-    assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 1.0);
+    assert_eq!(failed("failed_while_closed_total"), [4.0, 8.0]);
+    assert_eq!(page.of("store_seconds_count"), 13.0, "an open circuit asks nobody");
+    assert_eq!(page.of("circuit_open"), 1.0);
 
     drop(open);
-    assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+    assert_eq!(page.of("circuit_open"), 0.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn failed_probe_calls_of_an_open_circuit_do_not_count_as_failures_of_a_closed_one() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let clock = Clock::manual(Timestamp::from_micros(0));
     let limiter = Limiter::builder(TestStore::failing(StoreErrorKind::Unreachable)).clock(clock.clone());
     let layer = builder_of(limiter)
@@ -412,20 +408,17 @@ async fn failed_probe_calls_of_an_open_circuit_do_not_count_as_failures_of_a_clo
         send(&layer, request("alice")).await;
         clock.advance(Duration::from_secs(1));
     }
-    let text = page.render();
-    let count = |series: &str| value(&text, &format!("tower_quota_{series}"));
-    assert_eq!(count(r#"failed_total{scope="test",mode="open"}"#), 30.0);
+    assert_eq!(page.by("failed_total", "mode", "open"), 30.0);
     // Each request of the last 25 was a probe call.
-    assert_eq!(count(r#"undecided_total{scope="test",reason="unreachable"}"#), 30.0);
-    assert_eq!(count(r#"circuit_open{scope="test"}"#), 1.0);
-    assert_eq!(count(r#"failed_while_closed_total{scope="test",mode="open"}"#), 4.0);
+    assert_eq!(page.by("undecided_total", "reason", "unreachable"), 30.0);
+    assert_eq!(page.of("circuit_open"), 1.0);
+    assert_eq!(page.by("failed_while_closed_total", "mode", "open"), 4.0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let open = || value(&page.render(), r#"tower_quota_circuit_open{scope="test"}"#);
+    let page = Page::start();
+    let open = || page.of("circuit_open");
     let layer = || {
         let layer = builder(TestStore::failing(StoreErrorKind::Unavailable));
         layer.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
@@ -443,35 +436,20 @@ async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
     assert_eq!(open(), 0.0);
 }
 
-/// Sends a request to a store that needs a second and a half. Returns the count and the sum that operators see.
-async fn time_of_a_store(answers_at_once: bool) -> [f64; 2] {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
-    let clock = Clock::manual(Timestamp::from_micros(1));
-    let store = Distant {
-        clock: clock.clone(),
-        answers_at_once,
-    };
-    send(
-        &nine_a_day_of(builder_of(Limiter::builder(store).clock(clock))),
-        request("alice"),
-    )
-    .await;
-    let page = page.render();
-    ["count", "sum"].map(|part| {
-        let series = format!(r#"tower_quota_store_seconds_{part}{{scope="test"}}"#);
-        value(&page, &series)
-    })
-}
-
 #[tokio::test]
-async fn the_time_of_a_store_is_measured_in_seconds() {
-    assert_eq!(time_of_a_store(false).await, [1.0, 1.5]);
-}
-
-#[tokio::test]
-async fn a_store_that_answers_at_once_is_counted_and_not_timed() {
-    assert_eq!(time_of_a_store(true).await, [1.0, 0.0]);
+async fn the_time_of_a_store_is_measured_in_seconds_if_it_has_to_be_waited_for() {
+    for (answers_at_once, sum) in [(false, 1.5), (true, 0.0)] {
+        let page = Page::start();
+        let clock = Clock::manual(Timestamp::from_micros(1));
+        let store = Distant {
+            clock: clock.clone(),
+            answers_at_once,
+        };
+        let layer = nine_a_day_of(builder_of(Limiter::builder(store).clock(clock)));
+        send(&layer, request("alice")).await;
+        let measured = ["count", "sum"].map(|part| page.of(&format!("store_seconds_{part}")));
+        assert_eq!(measured, [1.0, sum]);
+    }
 }
 
 /// Fails after a second and a half: within `acquire`, or while the layer waits.
@@ -506,24 +484,20 @@ impl Store for Distant {
 /// L10
 #[tokio::test(start_paused = true)]
 async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit_stays_closed() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = nine_a_day_of(builder_of(Limiter::builder(hanging()).max_waiting(3)));
     let mut requests: Vec<_> = (0..10).map(|_| Box::pin(send(&layer, request("alice")))).collect();
     let mut waiting = 0;
     for request in &mut requests {
         waiting += usize::from(futures_util::poll!(request).is_pending());
     }
-    let page = page.render();
-    let undecided = r#"tower_quota_undecided_total{scope="test",reason="overloaded"}"#;
-    assert_eq!((waiting, value(&page, undecided)), (3, 7.0));
-    assert_eq!(value(&page, r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+    assert_eq!((waiting, page.by("undecided_total", "reason", "overloaded")), (3, 7.0));
+    assert_eq!(page.of("circuit_open"), 0.0);
 }
 
 #[tokio::test]
 async fn what_the_fallback_decides_has_not_failed() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let limiter = Limiter::builder(TestStore::failing(StoreErrorKind::Unreachable)).fallback(MemoryStore::new());
     let layer = builder_of(limiter)
         .policy(QuotaPolicy::per_day("day", 1))
@@ -531,34 +505,18 @@ async fn what_the_fallback_decides_has_not_failed() {
         .unwrap();
     assert_eq!(send(&layer, request("alice")).await, 200);
     assert_eq!(send(&layer, request("alice")).await, 429);
-    let page = page.render();
-    assert_eq!(
-        value(
-            &page,
-            r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
-        ),
-        2.0
-    );
-    assert_eq!(
-        value(&page, r#"tower_quota_failed_total{scope="test",mode="open"}"#),
-        0.0
-    );
+    assert_eq!(page.by("undecided_total", "reason", "unreachable"), 2.0);
+    assert_eq!(page.by("failed_total", "mode", "open"), 0.0);
 }
 
 #[tokio::test]
 async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = builder(RemoteStore::<1>::default())
         .policy(QuotaPolicy::per_day("day", 1))
         .build()
         .unwrap();
-    let hits = || {
-        value(
-            &page.render(),
-            r#"tower_quota_rejection_cache_hits_total{scope="test"}"#,
-        )
-    };
+    let hits = || page.of("rejection_cache_hits_total");
     assert_eq!(send(&layer, request("alice")).await, 200);
     assert_eq!(hits(), 0.0);
     for _ in 0..3 {
@@ -569,24 +527,20 @@ async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
         r#"tier="",policy="",outcome="allowed"} 1"#,
         r#"tier="",policy="day",outcome="rejected"} 3"#,
     ];
-    assert_eq!(decisions(&page.render()), expected);
-    assert_eq!(
-        value(&page.render(), r#"tower_quota_store_seconds_count{scope="test"}"#),
-        1.0
-    );
+    assert_eq!(decisions(&page.text()), expected);
+    assert_eq!(page.of("store_seconds_count"), 1.0);
 }
 
 #[tokio::test]
 async fn slots_are_held_until_the_response_has_ended() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::concurrent("at once", 2))
         .build()
         .unwrap();
     let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Body::from("not read yet")));
     let service = layer.layer(service_fn(handler));
-    let held = || value(&page.render(), r#"tower_quota_slots_held{scope="test"}"#);
+    let held = || page.of("slots_held");
     let first = service.clone().oneshot(request("alice")).await.unwrap();
     let second = service.clone().oneshot(request("alice")).await.unwrap();
     assert_eq!(held(), 2.0);
@@ -600,8 +554,7 @@ async fn slots_are_held_until_the_response_has_ended() {
 
 #[tokio::test]
 async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
-    let (recorder, page) = recorder();
-    let _guard = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("in", 1_000).with_unit("input"))
         .policy(QuotaPolicy::per_day("also in", 900).with_unit("input"))
@@ -621,18 +574,19 @@ async fn units_are_counted_as_they_were_expected_and_as_they_were_used() {
     }
     // This client disconnects.
     drop(service.oneshot(request("alice")).await.unwrap());
-    let units = |unit, amount| {
-        let series = format!(r#"tower_quota_units_total{{scope="test",unit="{unit}",amount="{amount}"}}"#);
-        value(&page.render(), &series)
-    };
-    assert_eq!((units("input", "expected"), units("input", "used")), (40.0, 40.0));
-    assert_eq!((units("output", "expected"), units("output", "used")), (400.0, 190.0));
+    for (unit, amounts) in [("input", [40.0, 40.0]), ("output", [400.0, 190.0])] {
+        let units = |amount| {
+            page.value(&format!(
+                r#"units_total{{scope="test",unit="{unit}",amount="{amount}"}}"#
+            ))
+        };
+        assert_eq!(["expected", "used"].map(units), amounts);
+    }
 }
 
 #[tokio::test]
 async fn refunds_of_callers_are_counted_by_what_became_of_them() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = nine_a_day();
     send(&layer, request("alice")).await;
     let (limiter, alice) = (layer.limiter(), PartitionKey::new("x-user-id", "alice"));
@@ -641,17 +595,15 @@ async fn refunds_of_callers_are_counted_by_what_became_of_them() {
         limiter.caller(&alice).refund(refund).await.unwrap();
     }
     for (outcome, number) in [("refunded", 1.0), ("duplicate", 2.0), ("not_applicable", 1.0)] {
-        let series = format!(r#"tower_quota_refunds_total{{scope="test",outcome="{outcome}"}}"#);
-        assert_eq!(value(&page.render(), &series), number, "{outcome}");
+        assert_eq!(page.by("refunds_total", "outcome", outcome), number, "{outcome}");
     }
     let help = "# HELP tower_quota_refunds_total Refunds of callers that did not fail, by result\n";
-    assert!(page.render().contains(help));
+    assert!(page.text().contains(help));
 }
 
 #[tokio::test]
 async fn late_charges_are_counted_by_what_became_of_them_and_their_excess_by_units() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = nine_a_day();
     let alice = PartitionKey::new("x-user-id", "alice");
     let caller = layer.limiter().caller(&alice);
@@ -665,35 +617,27 @@ async fn late_charges_are_counted_by_what_became_of_them_and_their_excess_by_uni
         ("duplicate", 2.0),
         ("not_applicable", 1.0),
     ] {
-        let series = format!(r#"tower_quota_late_charges_total{{scope="test",outcome="{outcome}"}}"#);
-        assert_eq!(value(&page.render(), &series), number, "{outcome}");
+        assert_eq!(page.by("late_charges_total", "outcome", outcome), number, "{outcome}");
     }
-    let excess = r#"tower_quota_excess_units_total{scope="test"}"#;
-    assert_eq!(value(&page.render(), excess), 4.0, "18 of 22 were charged");
+    assert_eq!(page.of("excess_units_total"), 4.0, "18 of 22 were charged");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_wait_of_queued_requests_is_measured() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let queue = QuotaPolicy::per_day("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 2 });
     let layer = builder(MemoryStore::new()).policy(queue).build().unwrap();
     for status in [200, 200] {
         assert_eq!(send(&layer, request("alice")).await, status);
     }
-    let page = page.render();
-    assert_eq!(
-        value(&page, r#"tower_quota_queue_wait_seconds_count{scope="test"}"#),
-        1.0
-    );
-    let sum = value(&page, r#"tower_quota_queue_wait_seconds_sum{scope="test"}"#);
+    assert_eq!(page.of("queue_wait_seconds_count"), 1.0);
+    let sum = page.of("queue_wait_seconds_sum");
     assert!((86_300.0..=86_400.0).contains(&sum), "{sum}");
 }
 
 #[tokio::test]
 async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = builder(MemoryStore::new())
         .cost_by(|_| 7)
         .policy(QuotaPolicy::per_day("day", 5))
@@ -705,55 +649,41 @@ async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
         *request.method_mut() = http::Method::POST;
         assert_eq!(send(&layer, request).await, 429);
     }
-    let page = page.render();
-    assert_eq!(value(&page, r#"tower_quota_never_fits_total{scope="test"}"#), 3.0);
-    assert_eq!(
-        value(&page, r#"tower_quota_uncounted_content_total{scope="test"}"#),
-        3.0
-    );
+    assert_eq!(page.of("never_fits_total"), 3.0);
+    assert_eq!(page.of("uncounted_content_total"), 3.0);
 }
 
 #[tokio::test]
 async fn partitions_that_are_thrown_out_are_counted() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let store = MemoryStore::builder().max_partitions(10).build().unwrap();
     let layer = builder(store).policy(QuotaPolicy::per_day("day", 9)).build().unwrap();
     for user in 0..15 {
         send(&layer, request(&user.to_string())).await;
     }
-    assert_eq!(value(&page.render(), "tower_quota_evictions_total"), 5.0);
+    assert_eq!(page.value("evictions_total"), 5.0);
 }
 
 #[tokio::test]
 async fn connections_to_redis_that_fail_are_counted() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let store = RedisStore::new(NO_SERVER).unwrap();
     let layer = nine_a_day_of(builder_of(Limiter::builder(store).deadline(Duration::from_secs(60))));
     assert_eq!(send(&layer, request("alice")).await, 200);
-    let page = page.render();
-    assert!(value(&page, "tower_quota_connection_failures_total") >= 1.0, "{page}");
-    assert_eq!(
-        value(
-            &page,
-            r#"tower_quota_undecided_total{scope="test",reason="unreachable"}"#
-        ),
-        1.0
-    );
+    assert!(page.value("connection_failures_total") >= 1.0, "{}", page.text());
+    assert_eq!(page.by("undecided_total", "reason", "unreachable"), 1.0);
 }
 
 /// A cluster without a known node counts as a lost one until a node is found, or until the store is dropped.
 #[tokio::test]
 async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_dropped() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = |scope: &str| {
         let store = RedisStore::cluster([NO_SERVER]).unwrap();
         let limiter = Limiter::builder(store).deadline(Duration::from_secs(60));
         nine_a_day_of(builder_of(limiter).scope(scope))
     };
-    let lost = || value(&page.render(), "tower_quota_lost_nodes");
+    let lost = || page.value("lost_nodes");
     let layers = ["first", "second"].map(layer);
     for (layer, expected) in layers.iter().zip([1.0, 2.0]) {
         for _ in 0..20 {
@@ -761,19 +691,19 @@ async fn a_cluster_of_which_no_node_is_known_is_one_lost_node_until_it_is_droppe
         }
         assert_eq!(lost(), expected);
     }
-    assert_eq!(value(&page.render(), r#"tower_quota_circuit_open{scope="first"}"#), 0.0);
+    assert_eq!(page.value(r#"circuit_open{scope="first"}"#), 0.0);
     drop(layers);
     // The tasks that look for nodes end first.
     until("nobody looks for nodes", async || lost() == 0.0).await;
 }
 
 /// Sends requests of many users, so that each node is called, until `nodes` nodes are lost.
-async fn send_until_lost(layer: &RateLimitLayer, page: &PrometheusHandle, nodes: u8) {
+async fn send_until_lost(layer: &RateLimitLayer, page: &Page, nodes: u8) {
     until("so many nodes are lost", async || {
         for user in 0..20 {
             send(layer, request(&user.to_string())).await;
         }
-        value(&page.render(), "tower_quota_lost_nodes") == f64::from(nodes)
+        page.value("lost_nodes") == f64::from(nodes)
     })
     .await;
 }
@@ -789,8 +719,7 @@ fn cluster_layer(cluster: &RedisCluster) -> RateLimitLayer {
 /// L9
 #[tokio::test]
 async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let cluster = RedisCluster::start(3, 0);
     let layer = cluster_layer(&cluster);
     send_until_lost(&layer, &page, 0).await;
@@ -798,10 +727,10 @@ async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
         cluster.nodes[usize::from(lost)].pause();
         send_until_lost(&layer, &page, lost).await;
     }
-    let text = page.render();
+    let text = page.text();
     let lines = || samples(&text).into_iter().filter(|line| line.contains("lost_nodes"));
     assert_eq!(lines().collect::<Vec<_>>(), ["tower_quota_lost_nodes 2"]);
-    assert_eq!(value(&text, r#"tower_quota_circuit_open{scope="test"}"#), 0.0);
+    assert_eq!(page.of("circuit_open"), 0.0);
     for lost in [2, 1] {
         cluster.nodes[usize::from(lost)].resume();
         send_until_lost(&layer, &page, lost - 1).await;
@@ -811,8 +740,7 @@ async fn nodes_of_a_cluster_that_do_not_answer_are_counted_until_they_do() {
 /// L9: the node's circuit never closes, because requests no longer reach it.
 #[tokio::test]
 async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let cluster = RedisCluster::start(3, 1);
     let layer = cluster_layer(&cluster);
     send_until_lost(&layer, &page, 0).await;
@@ -828,15 +756,14 @@ async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
 /// Without a runtime, no task can send the settlement to the server.
 #[test]
 fn charges_that_are_not_settled_are_counted() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let policies = PolicySet::new([QuotaPolicy::per_day("day", 9)]).unwrap();
     let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
     let decision = MemoryStore::new().decide(Plan::new(policies, alice, 1)).now_or_never();
     let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
     let store = RedisStore::new("redis://127.0.0.1/").unwrap();
     drop(store.settle(settlement));
-    assert_eq!(value(&page.render(), "tower_quota_unsettled_total"), 1.0);
+    assert_eq!(page.value("unsettled_total"), 1.0);
 }
 
 /// All names that begin with the name of the crate, without the suffixes of histograms.
@@ -855,14 +782,13 @@ fn names(text: &str) -> BTreeSet<String> {
 /// A quantile never exceeds the last finite bucket boundary, even if the measurements do.
 #[tokio::test(start_paused = true)]
 async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let queue = QuotaPolicy::per_minute("queue", 1).with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 1 });
     let layer = builder(MemoryStore::new()).policy(queue).build().unwrap();
     for _ in 0..2 {
         send(&layer, request("alice")).await;
     }
-    let page = page.render();
+    let page = page.text();
     let alerts = alerts();
     let alerts = alerts
         .lines()
@@ -904,8 +830,7 @@ async fn follow_and_reject() {
 
 #[tokio::test]
 async fn decisions_outside_of_http_are_counted_as_those_of_requests_are() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let limiter = tower_quota::Limiter::builder(MemoryStore::new())
         .scope("jobs")
         .policy(QuotaPolicy::per_day("day", 2))
@@ -915,10 +840,9 @@ async fn decisions_outside_of_http_are_counted_as_those_of_requests_are() {
         limiter.check("alice").await;
         let _ = limiter.caller("alice").hold().await;
     }
-    let page = page.render();
     for (policy, outcome) in [("", "allowed"), ("day", "rejected")] {
         let labels = format!(r#"{{scope="jobs",tier="",policy="{policy}",outcome="{outcome}"}}"#);
-        assert_eq!(value(&page, &format!("tower_quota_decisions_total{labels}")), 2.0);
+        assert_eq!(page.value(&format!("decisions_total{labels}")), 2.0);
     }
 }
 
@@ -944,8 +868,7 @@ const WITHOUT_ALERT: [&str; 13] = [
 
 #[tokio::test(start_paused = true)]
 async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let layer = builder(MemoryStore::new())
         .policy(QuotaPolicy::per_day("day", 9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
@@ -973,7 +896,7 @@ async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else
     crate::tokens::of_every_outcome().await;
     look_up_a_tier(&layer, Ok(Some("pro"))).await;
     follow_and_reject().await;
-    let counted = names(&page.render());
+    let counted = names(&page.text());
     assert_eq!(names(&rows.join("\n")), counted);
     let alerts = names(&alerts());
     assert!(alerts.len() > 10 && alerts.is_subset(&counted), "{alerts:?}");

@@ -8,8 +8,6 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::Empty;
-use metrics::set_default_local_recorder;
-use metrics_exporter_prometheus::PrometheusHandle;
 use test_kit::{RedisServer, Setup, request};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -21,7 +19,7 @@ use tower_quota::{
 
 use crate::{
     RemoteStore,
-    metrics::{builder_of, recorder, send, value},
+    metrics::{Page, builder_of, send},
 };
 
 const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -35,8 +33,8 @@ const ALGORITHMS: [Algorithm; 6] = [
     Algorithm::LeakyBucketMeter,
 ];
 
-fn lost(page: &PrometheusHandle) -> f64 {
-    value(&page.render(), r#"tower_quota_state_lost_total{scope="test"}"#)
+fn lost(page: &Page) -> f64 {
+    page.of("state_lost_total")
 }
 
 /// A layer that waits for its store as long as that takes, and a clock by which its cached rejections expire.
@@ -62,8 +60,7 @@ fn caller(user: &str) -> PartitionKey {
 
 #[tokio::test]
 async fn an_exhausted_caller_whom_redis_has_forgotten_is_counted_once() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let server = RedisServer::start();
     let mut expected = 0.0;
     for algorithm in ALGORITHMS {
@@ -89,8 +86,7 @@ async fn an_exhausted_caller_whom_redis_has_forgotten_is_counted_once() {
 /// The oldest keys are evicted first: the keys of callers who wait as instructed.
 #[tokio::test]
 async fn each_caller_whose_quota_redis_has_evicted_is_counted_when_he_comes_again() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let arguments = ["--maxmemory", "4mb", "--maxmemory-policy", "allkeys-lru"];
     let server = RedisServer::start_with(Setup {
         arguments: arguments.map(String::from).into(),
@@ -120,8 +116,7 @@ async fn each_caller_whose_quota_redis_has_evicted_is_counted_when_he_comes_agai
 
 #[tokio::test]
 async fn a_reset_by_another_instance_counts_and_one_by_this_instance_does_not() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let store = RemoteStore::<1>(MemoryStore::new());
     let (own, clock) = cached_builder(store.clone());
     let policy = QuotaPolicy::per_day("day", 3);
@@ -215,8 +210,7 @@ async fn live(
 
 #[tokio::test(start_paused = true)]
 async fn resets_refunds_and_new_rules_of_this_instance_are_no_loss() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let mut expected = 0.0;
     for seed in 0..30 {
         let clock = Clock::manual(START);
@@ -244,8 +238,7 @@ async fn resets_refunds_and_new_rules_of_this_instance_are_no_loss() {
 
 #[tokio::test]
 async fn resets_refunds_and_new_rules_are_no_loss_on_redis() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     let server = RedisServer::start();
     let rounds = std::env::var("STATE_LOST_ROUNDS").map_or(3, |rounds| rounds.parse().unwrap());
     for seed in 0..rounds {

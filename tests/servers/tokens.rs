@@ -5,7 +5,6 @@ use std::{convert::Infallible, time::Duration};
 use bytes::Bytes;
 use http::{HeaderMap, Request, Response, header};
 use http_body_util::Full;
-use metrics::set_default_local_recorder;
 use tonic::{Code, Status, transport::server::TcpIncoming};
 use tonic_health::pb::{HealthCheckRequest, health_client::HealthClient};
 use tonic_types::StatusExt;
@@ -24,7 +23,7 @@ use crate::{
     grpc::client_of,
     holder::{self, challenge_in, challenged, forged, with_token},
     limits, listener,
-    metrics::{recorder, samples},
+    metrics::{Page, samples},
 };
 
 /// The middle of a window of a minute.
@@ -241,10 +240,9 @@ async fn of_an_issuer() {
 
 #[tokio::test]
 async fn what_an_origin_and_an_issuer_say_is_counted_by_its_name() {
-    let (recorder, page) = recorder();
-    let _recorder = set_default_local_recorder(&recorder);
+    let page = Page::start();
     of_every_outcome().await;
-    let page = page.render();
+    let page = page.text();
     let mut lines: Vec<_> = samples(&page)
         .into_iter()
         .filter(|line| line.contains("tokens_total") || line.contains("credentials_total"))

@@ -6,8 +6,6 @@ use base64::{
     Engine,
     engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD},
 };
-use metrics::{LocalRecorderGuard, set_default_local_recorder};
-use metrics_exporter_prometheus::PrometheusHandle;
 use test_kit::{Log, RedisServer};
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::{
@@ -18,7 +16,7 @@ use tracing_subscriber::{
     registry,
 };
 
-use crate::metrics::recorder;
+use crate::metrics::Page;
 
 /// A secret, and all texts that would show a part of it. Bytes are characters of the same number.
 pub(super) struct Secret {
@@ -123,15 +121,13 @@ pub(super) fn dump(server: &RedisServer) -> Vec<u8> {
 /// Collects events, spans and metrics of this thread, on which all tasks of a test run.
 pub(super) struct Watch {
     log: Log,
-    page: PrometheusHandle,
-    _recorder: LocalRecorderGuard<'static>,
+    page: Page,
     _subscriber: DefaultGuard,
 }
 
 impl Watch {
     /// At level TRACE, of the crate, the examples and the spans of the tests. Servers and clients log the fields of requests.
     pub(super) fn start() -> Self {
-        let (recorder, page) = recorder();
         let log = Log::default();
         let writer = log.clone();
         let of_this_project = filter_fn(|metadata| {
@@ -145,8 +141,7 @@ impl Watch {
             .with_filter(of_this_project);
         Self {
             log,
-            page,
-            _recorder: set_default_local_recorder(Box::leak(Box::new(recorder))),
+            page: Page::start(),
             _subscriber: tracing::subscriber::set_default(registry().with(layer)),
         }
     }
@@ -156,7 +151,7 @@ impl Watch {
     }
 
     pub(super) fn page(&self) -> String {
-        self.page.render()
+        self.page.text()
     }
 
     /// Each of these events must be in the log. Otherwise, the test has not caused what it claims to cause.
