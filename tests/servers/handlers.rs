@@ -1,5 +1,5 @@
-//! The view that handlers have of the layer: the decision, in axum, hyper and tonic; the layer in an app's state;
-//! rejections and keys that axum knows how to make.
+//! The view that handlers of axum have of the layer: the decision; the layer in an app's state; rejections and keys that
+//! axum knows how to make.
 
 use std::{convert::Infallible, sync::Arc};
 
@@ -13,20 +13,13 @@ use axum::{
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, Response, StatusCode};
-use hyper::body::Incoming;
 use serde_json::{Value, json};
-use tonic::{Status, transport::server::TcpIncoming};
-use tonic_health::pb::{
-    HealthCheckRequest, HealthCheckResponse,
-    health_server::{Health, HealthServer},
-};
-use tower::{ServiceBuilder, service_fn};
 use tower_quota::{
-    Access, AccessList, AccessRules, Decision, MemoryStore, Outcome, PartitionKey, RateLimitLayer, Rejection, Tiers,
+    Access, AccessList, AccessRules, Decision, MemoryStore, PartitionKey, RateLimitLayer, Rejection, Tiers,
     key::{self, KeyExtractor},
 };
 
-use crate::{RemoteStore, Server, grpc::client_of, limits, limits_by, listener, remaining};
+use crate::{RemoteStore, Server, limits, limits_by, remaining};
 
 fn least(decision: &Decision) -> u64 {
     let left = decision.allowances().map(|allowance| allowance.remaining());
@@ -110,58 +103,6 @@ async fn of_two_layers_the_handler_sees_the_inner_one() {
     let server = Server::axum(app).await;
     assert_eq!(server.get("/both").await.body(), "4");
     assert_eq!(server.get("/one").await.body(), "7");
-}
-
-/// L32
-#[tokio::test]
-async fn a_handler_of_bare_hyper_finds_the_decision_in_the_request() {
-    async fn left(request: Request<Incoming>) -> Result<Response<String>, Infallible> {
-        let decision = request.extensions().get::<Decision>().unwrap();
-        Ok(Response::new(least(decision).to_string()))
-    }
-
-    for limits in limits_that_show(9) {
-        let server = Server::hyper(ServiceBuilder::new().layer(limits).service(service_fn(left))).await;
-        assert_eq!(server.get("/").await.body(), "8");
-        assert_eq!(server.get_as("alice", "/").await.body(), "8");
-    }
-}
-
-/// A health service that fails and reports the remaining calls.
-struct Left;
-
-#[tonic::async_trait]
-impl Health for Left {
-    type WatchStream = stream::Empty<Result<HealthCheckResponse, Status>>;
-
-    async fn check(
-        &self,
-        request: tonic::Request<HealthCheckRequest>,
-    ) -> Result<tonic::Response<HealthCheckResponse>, Status> {
-        let decision = request.extensions().get::<Decision>().unwrap();
-        Err(Status::unknown(least(decision).to_string()))
-    }
-
-    async fn watch(&self, _: tonic::Request<HealthCheckRequest>) -> Result<tonic::Response<Self::WatchStream>, Status> {
-        Err(Status::unimplemented("nothing is watched"))
-    }
-}
-
-/// L32
-#[tokio::test]
-async fn a_method_of_tonic_finds_the_decision_in_the_request() {
-    for limits in limits_that_show(9) {
-        let (listener, address) = listener().await;
-        let server = tonic::transport::Server::builder()
-            .layer(limits)
-            .add_service(HealthServer::new(Left));
-        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-        let mut client = client_of(format!("http://{address}"));
-        for expected in ["8", "7"] {
-            let status = client.check(HealthCheckRequest::default()).await.unwrap_err();
-            assert_eq!(status.message(), expected);
-        }
-    }
 }
 
 /// E3
@@ -307,24 +248,4 @@ async fn layers_and_access_lists_can_be_kept_in_the_state_of_an_app() {
     assert_eq!(rejected.status(), StatusCode::FORBIDDEN);
     assert_eq!((upload("mallory").await, upload("bob").await), (403, 200));
     assert_eq!(server.get_as("alice", "/").await.body(), "hello");
-}
-
-#[tokio::test]
-async fn what_is_shown_inside_of_a_layer_is_what_an_outer_layer_finds_in_the_response() {
-    for limits in limits_that_show(9) {
-        let service = ServiceBuilder::new()
-            .map_response(|response: Response<_>| {
-                let decision = response.extensions().get::<Decision>().unwrap();
-                assert_eq!((decision.outcome(), least(decision)), (Outcome::Allowed, 8));
-                response
-            })
-            .layer(limits)
-            .service(service_fn(async |request: Request<String>| {
-                let decision = request.extensions().get::<Decision>().unwrap();
-                Ok::<_, Infallible>(Response::new(least(decision).to_string()))
-            }));
-        let request = Request::get("/").header("x-user-id", "alice").body(String::new());
-        let response = tower::ServiceExt::oneshot(service, request.unwrap()).await.unwrap();
-        assert_eq!(response.status(), StatusCode::OK);
-    }
 }
