@@ -63,27 +63,6 @@ async fn streamed_bodies_pass_byte_for_byte_with_their_trailers() {
     }
 }
 
-/// A20, B9, J13, K10: a trailer section has no effect, and nothing is added to it.
-#[tokio::test]
-async fn fields_in_a_trailer_section_are_neither_sent_nor_read() {
-    for limits in limits_of_both_kinds(2) {
-        let trailers = HeaderMap::from_iter([
-            ("ratelimit".parse().unwrap(), r#""day";r=0;t=9"#.parse().unwrap()),
-            ("ratelimit-policy".parse().unwrap(), r#""day";q=0"#.parse().unwrap()),
-            ("retry-after".parse().unwrap(), "9".parse().unwrap()),
-        ]);
-        let frames = [Frame::data(Bytes::from("data")), Frame::trailers(trailers.clone())];
-        let body = StreamBody::new(stream::iter(frames.map(Ok)));
-
-        let echo = echo_of(limits, body).await;
-        assert_eq!(echo.headers()["ratelimit"], r#""day";r=1;t=43200"#);
-        assert_eq!(echo.headers()["ratelimit-policy"], r#""day";q=2;w=86400"#);
-        assert!(!echo.headers().contains_key("retry-after"));
-        let echo = echo.into_body().collect().await.unwrap();
-        assert_eq!(echo.trailers(), Some(&trailers));
-    }
-}
-
 /// L34: nothing is held back until a body is complete.
 #[tokio::test]
 async fn each_part_of_a_body_passes_before_the_next_one_exists() {

@@ -12,9 +12,9 @@ use tokio::{
     time::timeout,
 };
 use tower::{Layer, service_fn};
-use tower_quota::{MemoryStore, RateLimitLayer, content::LingeringClose, key};
+use tower_quota::RateLimitLayer;
 
-use crate::{Server, limits_by, limits_of_both_kinds};
+use crate::{Server, limits_of_both_kinds};
 
 async fn server(limits: &RateLimitLayer) -> Server {
     let server = Server::hyper(limits.layer(service_fn(async |_: Request<Incoming>| {
@@ -108,91 +108,6 @@ async fn a_client_that_reads_while_it_writes_receives_the_rejection_of_an_upload
         let answer = String::from_utf8(answer).unwrap();
         assert!(is_rejected(&answer) && answer.contains("connection: close"), "{answer}");
         upload.abort();
-    }
-}
-
-#[tokio::test]
-async fn a_client_that_waits_for_an_invitation_is_not_invited() {
-    for limits in limits_of_both_kinds(1) {
-        let server = server(&limits).await;
-        let mut stream = TcpStream::connect(server.address).await.unwrap();
-        let head = head("content-length: 200000\r\nexpect: 100-continue");
-        stream.write_all(head.as_bytes()).await.unwrap();
-        let answer = response(&mut stream).await;
-        assert!(is_rejected(&answer) && answer.contains("connection: close"), "{answer}");
-    }
-}
-
-/// Clients that begin uploads and send nothing more.
-#[tokio::test]
-async fn no_more_stalled_uploads_than_the_maximum_keep_their_connections() {
-    let limits = limits_by(key::header("x-user-id"), MemoryStore::new(), "api", 1);
-    let lingering = LingeringClose::new().max_bodies(3).max_time(Duration::from_secs(60));
-    let server = server(&limits.lingering_close(lingering).build().unwrap()).await;
-    let mut streams = Vec::new();
-    for _ in 0..20 {
-        let mut stream = TcpStream::connect(server.address).await.unwrap();
-        stream
-            .write_all((head("content-length: 9") + "x").as_bytes())
-            .await
-            .unwrap();
-        assert!(is_rejected(&response(&mut stream).await));
-        streams.push(stream);
-    }
-    let mut held = 0;
-    for stream in &mut streams {
-        // The server closes the others when they have been answered.
-        held += u32::from(timeout(Duration::from_secs(1), stream.read(&mut [0; 1])).await.is_err());
-    }
-    assert!(held <= 3, "{held}");
-}
-
-/// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, content: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(content.len()).unwrap().to_be_bytes();
-    [&length[1..], &[kind, flags], &stream.to_be_bytes(), content].concat()
-}
-
-/// Type, flags and content of each frame of a stream, until it is reset.
-async fn frames(connection: &mut TcpStream, stream: u32) -> Vec<(u8, u8, Vec<u8>)> {
-    let mut frames: Vec<(u8, u8, Vec<u8>)> = Vec::new();
-    while frames.last().is_none_or(|(kind, ..)| *kind != 3) {
-        let mut head = [0; 9];
-        let read = timeout(Duration::from_secs(30), connection.read_exact(&mut head)).await;
-        read.unwrap_or_else(|_| panic!("no end: {frames:?}")).unwrap();
-        let mut content = vec![0; u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize];
-        connection.read_exact(&mut content).await.unwrap();
-        if u32::from_be_bytes([head[5], head[6], head[7], head[8]]) == stream {
-            frames.push((head[3], head[4], content));
-        }
-    }
-    frames
-}
-
-/// RFC 9113, section 8.1: the response is complete, and then the rest of the request is not wanted.
-#[tokio::test]
-async fn over_http_2_the_response_ends_and_the_stream_is_reset_without_an_error() {
-    for limits in limits_of_both_kinds(1) {
-        let server = server(&limits).await;
-        let mut connection = TcpStream::connect(server.address).await.unwrap();
-        let settings = frame(4, 0, 0, &[]);
-        connection
-            .write_all(&[b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".as_slice(), &settings].concat())
-            .await
-            .unwrap();
-        // POST, http, / and two literal fields.
-        let fields = [b"\x83\x86\x84\x01\x09localhost\x00\x09x-user-id\x05alice".as_slice()].concat();
-        // More than the connection's window in total, so that the capacity of each must return.
-        for stream in (1..400).step_by(2) {
-            let upload = [frame(1, 4, stream, &fields), frame(0, 0, stream, &[b'x'; 16_000])].concat();
-            connection.write_all(&upload).await.unwrap();
-            let frames = frames(&mut connection, stream).await;
-            let ends = frames.iter().position(|(kind, flags, _)| *kind <= 1 && flags & 1 == 1);
-            let reset = frames
-                .iter()
-                .position(|(kind, _, content)| *kind == 3 && content == &[0; 4]);
-            assert!(ends.is_some() && ends < reset, "{frames:?}");
-        }
     }
 }
 
