@@ -13,11 +13,12 @@ use hyper::body::Incoming;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use serde_json::{Value, json};
 use test_kit::RedisServer;
-use tokio::net::TcpListener;
 use tower_quota::{
     Limiter, MemoryStore, RedisStore, Store,
     clock::{Clock, Timestamp},
 };
+
+use crate::listener;
 
 /// Longer than a test takes: an answer that is being written.
 const ENDLESS: Duration = Duration::from_secs(3_600);
@@ -28,8 +29,7 @@ struct Gateway(SocketAddr);
 impl Gateway {
     async fn start(store: impl Store, pause: Duration) -> Self {
         let limits = example::limits(Limiter::builder(store).deadline(Duration::from_secs(60))).unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let (listener, address) = listener().await;
         tokio::spawn(example::serve(listener, limits, pause));
         Self(address)
     }

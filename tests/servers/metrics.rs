@@ -128,12 +128,16 @@ pub(crate) fn builder_of(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
         .key(key::header("x-user-id"))
 }
 
+pub(crate) fn day(quota: u64) -> QuotaPolicy {
+    QuotaPolicy::per_day("day", quota)
+}
+
 fn nine_a_day() -> RateLimitLayer {
     nine_a_day_of(builder(MemoryStore::new()))
 }
 
 fn nine_a_day_of(builder: RateLimitLayerBuilder) -> RateLimitLayer {
-    builder.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+    builder.policy(day(9)).build().unwrap()
 }
 
 pub(crate) async fn send(layer: &RateLimitLayer, request: Request<String>) -> u16 {
@@ -200,7 +204,7 @@ async fn a_recorder_that_is_installed_after_the_first_request_receives_nothing_f
 async fn what_a_shadow_would_reject_is_counted_by_its_policy() {
     let page = Page::start();
     let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
+        .policy(day(9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
         .build()
         .unwrap();
@@ -282,10 +286,7 @@ async fn as_soon_as_a_layer_is_built_all_that_can_be_known_is_there_with_a_zero(
 async fn decisions_are_counted_by_tier_policy_and_outcome() {
     let page = Page::start();
     let tiers = Tiers::from_fn(|request| request.headers.get("x-tier")?.to_str().ok())
-        .tier(
-            "free",
-            [QuotaPolicy::per_minute("minute", 2), QuotaPolicy::per_day("day", 2)],
-        )
+        .tier("free", [QuotaPolicy::per_minute("minute", 2), day(2)])
         .tier("premium", [QuotaPolicy::per_minute("minute", 1)])
         .unlimited("admin");
     let layer = builder(MemoryStore::new())
@@ -366,7 +367,7 @@ async fn requests_that_wait_for_a_tier_and_those_that_go_on_without_it_are_count
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_counted_by_its_reason_and_by_what_became_of_the_requests() {
     let page = Page::start();
-    let policy = QuotaPolicy::per_day("day", 9);
+    let policy = day(9);
     let clock = Clock::manual(Timestamp::from_micros(0));
     let open = builder_of(Limiter::builder(hanging()).clock(clock))
         .policy(policy.clone())
@@ -400,10 +401,7 @@ async fn failed_probe_calls_of_an_open_circuit_do_not_count_as_failures_of_a_clo
     let page = Page::start();
     let clock = Clock::manual(Timestamp::from_micros(0));
     let limiter = Limiter::builder(TestStore::failing(StoreErrorKind::Unreachable)).clock(clock.clone());
-    let layer = builder_of(limiter)
-        .policy(QuotaPolicy::per_day("day", 9))
-        .build()
-        .unwrap();
+    let layer = builder_of(limiter).policy(day(9)).build().unwrap();
     for _ in 0..30 {
         send(&layer, request("alice")).await;
         clock.advance(Duration::from_secs(1));
@@ -421,7 +419,7 @@ async fn open_circuits_of_layers_with_the_same_scope_are_added_up() {
     let open = || page.of("circuit_open");
     let layer = || {
         let layer = builder(TestStore::failing(StoreErrorKind::Unavailable));
-        layer.policy(QuotaPolicy::per_day("day", 9)).build().unwrap()
+        layer.policy(day(9)).build().unwrap()
     };
     let (first, second) = (layer(), layer());
     for (layer, expected) in [(&first, 1.0), (&second, 2.0)] {
@@ -499,10 +497,7 @@ async fn requests_that_find_too_many_waiting_are_counted_as_such_and_the_circuit
 async fn what_the_fallback_decides_has_not_failed() {
     let page = Page::start();
     let limiter = Limiter::builder(TestStore::failing(StoreErrorKind::Unreachable)).fallback(MemoryStore::new());
-    let layer = builder_of(limiter)
-        .policy(QuotaPolicy::per_day("day", 1))
-        .build()
-        .unwrap();
+    let layer = builder_of(limiter).policy(day(1)).build().unwrap();
     assert_eq!(send(&layer, request("alice")).await, 200);
     assert_eq!(send(&layer, request("alice")).await, 429);
     assert_eq!(page.by("undecided_total", "reason", "unreachable"), 2.0);
@@ -512,10 +507,7 @@ async fn what_the_fallback_decides_has_not_failed() {
 #[tokio::test]
 async fn rejections_from_memory_are_counted_apart_and_among_the_decisions() {
     let page = Page::start();
-    let layer = builder(RemoteStore::<1>::default())
-        .policy(QuotaPolicy::per_day("day", 1))
-        .build()
-        .unwrap();
+    let layer = builder(RemoteStore::<1>::default()).policy(day(1)).build().unwrap();
     let hits = || page.of("rejection_cache_hits_total");
     assert_eq!(send(&layer, request("alice")).await, 200);
     assert_eq!(hits(), 0.0);
@@ -640,7 +632,7 @@ async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
     let page = Page::start();
     let layer = builder(MemoryStore::new())
         .cost_by(|_| 7)
-        .policy(QuotaPolicy::per_day("day", 5))
+        .policy(day(5))
         .policy(QuotaPolicy::per_day("bytes", 1_000).with_content_bytes(Direction::Request))
         .build()
         .unwrap();
@@ -657,7 +649,7 @@ async fn mistakes_of_the_configuration_are_counted_beside_their_warning() {
 async fn partitions_that_are_thrown_out_are_counted() {
     let page = Page::start();
     let store = MemoryStore::builder().max_partitions(10).build().unwrap();
-    let layer = builder(store).policy(QuotaPolicy::per_day("day", 9)).build().unwrap();
+    let layer = builder(store).policy(day(9)).build().unwrap();
     for user in 0..15 {
         send(&layer, request(&user.to_string())).await;
     }
@@ -711,7 +703,7 @@ async fn send_until_lost(layer: &RateLimitLayer, page: &Page, nodes: u8) {
 fn cluster_layer(cluster: &RedisCluster) -> RateLimitLayer {
     let store = RedisStore::cluster(cluster.urls()).unwrap();
     builder_of(Limiter::builder(store).rejection_cache(0))
-        .policy(QuotaPolicy::per_day("day", 1_000_000))
+        .policy(day(1_000_000))
         .build()
         .unwrap()
 }
@@ -754,15 +746,18 @@ async fn a_lost_node_whose_replica_has_taken_over_is_not_counted_any_more() {
 }
 
 /// Without a runtime, no task can send the settlement to the server.
-#[test]
-fn charges_that_are_not_settled_are_counted() {
-    let page = Page::start();
-    let policies = PolicySet::new([QuotaPolicy::per_day("day", 9)]).unwrap();
+pub(crate) fn lose_a_settlement() {
+    let policies = PolicySet::new([day(9)]).unwrap();
     let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
     let decision = MemoryStore::new().decide(Plan::new(policies, alice, 1)).now_or_never();
     let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
-    let store = RedisStore::new("redis://127.0.0.1/").unwrap();
-    drop(store.settle(settlement));
+    drop(RedisStore::new("redis://127.0.0.1/").unwrap().settle(settlement));
+}
+
+#[test]
+fn charges_that_are_not_settled_are_counted() {
+    let page = Page::start();
+    lose_a_settlement();
     assert_eq!(page.value("unsettled_total"), 1.0);
 }
 
@@ -815,7 +810,7 @@ async fn alerts_on_quantiles_can_fire_with_the_buckets_of_the_example() {
 async fn follow_and_reject() {
     let layer = nine_a_day();
     let path = std::env::temp_dir().join(format!("tower-quota-rules-{}", std::process::id()));
-    let rules = Rules::new().policy(QuotaPolicy::per_day("day", 8));
+    let rules = Rules::new().policy(day(8));
     fs::write(&path, RulesDocument::new(1, rules).to_json().unwrap()).unwrap();
     let follower = RulesFollower::builder(layer.limiter().rules(), FileRules::new(&path));
     let follower = follower.start().unwrap();
@@ -833,7 +828,7 @@ async fn decisions_outside_of_http_are_counted_as_those_of_requests_are() {
     let page = Page::start();
     let limiter = tower_quota::Limiter::builder(MemoryStore::new())
         .scope("jobs")
-        .policy(QuotaPolicy::per_day("day", 2))
+        .policy(day(2))
         .build()
         .unwrap();
     for _ in 0..2 {
@@ -870,7 +865,7 @@ const WITHOUT_ALERT: [&str; 13] = [
 async fn the_documentation_names_all_that_is_counted_and_its_alerts_nothing_else() {
     let page = Page::start();
     let layer = builder(MemoryStore::new())
-        .policy(QuotaPolicy::per_day("day", 9))
+        .policy(day(9))
         .policy(QuotaPolicy::per_day("planned", 1).shadow())
         .policy(window("soft", 1).with_overage(900))
         .policy(QuotaPolicy::per_day("tokens", 9).with_unit("tokens"))

@@ -18,10 +18,9 @@ use std::{
 };
 
 use axum::{Router, body::Body, routing::get};
-use futures_util::FutureExt;
 use http::{Method, Request, Response};
 use metrics::{set_default_local_recorder, with_local_recorder};
-use metrics_exporter_prometheus::{PrometheusHandle, PrometheusRecorder};
+use metrics_exporter_prometheus::PrometheusHandle;
 use reqwest::Url;
 use serde_json::Value;
 use test_kit::{RedisServer, TestStore, free_port, request};
@@ -30,8 +29,8 @@ use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
     Algorithm, ChargeTime, Direction, FailureMode, LateCharge, Limiter, Measurement, MemoryStore, PartitionKey, Plan,
-    PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Scope, Settlement, Store,
-    StoreErrorKind, StoreFuture, Tiers, WeakPermit,
+    QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Refund, Rules, Settlement, Store, StoreErrorKind,
+    StoreFuture, Tiers, WeakPermit,
     clock::{Clock, Timestamp},
     content::LingeringClose,
 };
@@ -41,7 +40,7 @@ use tower_quota_fleet::{
 
 use crate::{
     NO_SERVER, RemoteStore, listener,
-    metrics::{builder, builder_of, look_up_a_tier, recorder, send},
+    metrics::{builder, builder_of, day, look_up_a_tier, lose_a_settlement, recorder, send},
     tokens,
 };
 
@@ -235,10 +234,6 @@ impl Store for Late {
     fn reset(&self, plan: Plan) -> StoreFuture<()> {
         self.store.reset(plan)
     }
-}
-
-fn day(quota: u64) -> QuotaPolicy {
-    QuotaPolicy::per_day("day", quota)
 }
 
 /// Layers that have one fault each.
@@ -444,18 +439,6 @@ async fn followers(folder: &Path) -> Vec<RulesFollower> {
     followers
 }
 
-/// Without a runtime, a settlement cannot be sent.
-fn lose_a_settlement(recorder: &PrometheusRecorder) {
-    let lose = || {
-        let policies = PolicySet::new([day(9)]).unwrap();
-        let alice = Scope::new("test").partition(&PartitionKey::new("user", "alice"));
-        let decision = MemoryStore::new().decide(Plan::new(policies, alice, 1)).now_or_never();
-        let settlement = Settlement::new(&decision.unwrap().unwrap(), 0);
-        drop(RedisStore::new("redis://127.0.0.1/").unwrap().settle(settlement));
-    };
-    thread::scope(|scope| scope.spawn(|| with_local_recorder(recorder, lose)).join().unwrap());
-}
-
 /// Serves the page as `metrics` does, and returns its host and port.
 async fn serve(page: impl Fn() -> String + Clone + Send + Sync + 'static) -> String {
     let (listener, address) = listener().await;
@@ -543,7 +526,8 @@ async fn every_alert_fires_and_every_query_of_the_dashboard_returns_a_series() {
             request.send().await.unwrap();
         }
         faults.provoke(round).await;
-        lose_a_settlement(&recorder);
+        let lose = || with_local_recorder(&recorder, lose_a_settlement);
+        thread::scope(|scope| scope.spawn(lose).join().unwrap());
         if round == 5 {
             redis.kill();
         }

@@ -25,10 +25,12 @@ use hyper_util::{
 use reverse_proxy::Proxy;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::TcpStream,
     sync::mpsc,
 };
 use tower_quota::{Limiter, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, fields::Hints, key};
+
+use crate::listener;
 
 /// The address of a proxy in front of an upstream.
 async fn proxy_of(upstream: SocketAddr, limits: RateLimitLayer) -> SocketAddr {
@@ -52,12 +54,6 @@ async fn upstream(app: Router) -> SocketAddr {
     let (listener, address) = listener().await;
     tokio::spawn(axum::serve(listener, app).into_future());
     address
-}
-
-async fn listener() -> (TcpListener, SocketAddr) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    (listener, address)
 }
 
 fn client() -> Client<HttpConnector, Body> {
