@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, fmt, future::Future, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
@@ -11,8 +11,8 @@ use test_kit::{Log, TestStore, Timing};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Direction, Limiter, Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
+    Algorithm, Direction, Limiter, LimiterBuilder, Measurement, MemoryStore, Plan, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, Settlement, Store, StoreError, StoreErrorKind, StoreFuture, Tiers,
     clock::{Clock, Timestamp},
     key::{self, KeyExtractor},
     tier::TierLayer,
@@ -28,25 +28,28 @@ fn lines_of(layer: &RateLimitLayer, requests: usize) -> Vec<String> {
 }
 
 fn lines_of_method(layer: &RateLimitLayer, method: Method, requests: usize) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    lines_while(|| {
-        runtime.block_on(async {
-            for _ in 0..requests {
-                let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
-                let request = Request::builder()
-                    .method(&method)
-                    .header("x-user-id", "alice")
-                    .header("x-tier", "gold")
-                    .body(String::new())
-                    .unwrap();
-                layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
-            }
-        });
+    lines_of_task(async {
+        for _ in 0..requests {
+            let request = Request::builder()
+                .method(&method)
+                .header("x-user-id", "alice")
+                .header("x-tier", "gold")
+                .body(String::new())
+                .unwrap();
+            layer.layer(service_fn(ok)).oneshot(request).await.unwrap();
+        }
     })
+}
+
+async fn ok(_: Request<String>) -> Result<Response<Full<Bytes>>, Infallible> {
+    Ok(Response::default())
+}
+
+/// The lines that are logged by a task whose timers do not wait in real time.
+fn lines_of_task(task: impl Future<Output = ()>) -> Vec<String> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    lines_while(|| runtime.block_on(task))
 }
 
 /// The lines that are logged while something is done, without explanations of requests.
@@ -82,11 +85,45 @@ fn line_of(name: &str, event: &str) -> String {
     format!("WARN tower_quota: {event} {}", mistake(name))
 }
 
+/// A store whose answers this function gives.
+struct Answering<F>(F);
+
+impl<F> fmt::Debug for Answering<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answering")
+    }
+}
+
+impl<F: Fn() -> StoreFuture<Measurement> + Send + Sync + 'static> Store for Answering<F> {
+    fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
+        self.0()
+    }
+
+    fn settle(&self, _: Settlement) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+
+    fn reset(&self, _: Plan) -> StoreFuture<()> {
+        StoreFuture::ready(Ok(()))
+    }
+}
+
+fn by_user(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
+    let builder = RateLimitLayerBuilder::from(limiter);
+    builder.scope("log").key(key::header("x-user-id"))
+}
+
+fn in_memory() -> RateLimitLayerBuilder {
+    by_user(Limiter::builder(MemoryStore::new()))
+}
+
 fn layer(store: impl Store) -> RateLimitLayer {
-    let builder = RateLimitLayer::builder(store)
-        .scope("log")
-        .key(key::header("x-user-id"));
-    builder.policy(QuotaPolicy::per_hour("hourly", 1)).build().unwrap()
+    layer_of(Limiter::builder(store))
+}
+
+fn layer_of(limiter: LimiterBuilder) -> RateLimitLayer {
+    let policy = QuotaPolicy::per_hour("hourly", 1);
+    by_user(limiter).policy(policy).build().unwrap()
 }
 
 #[test]
@@ -118,12 +155,7 @@ fn errors_that_leave_the_circuit_closed_are_told_once_in_ten_seconds() {
 fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_many_every_ten_seconds() {
     let clock = Clock::manual(Timestamp::from_micros(1));
     let failing_later = TestStore::new(MemoryStore::new(), Timing::FailingLater(StoreErrorKind::Failed));
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(failing_later).clock(clock.clone()))
-        .scope("log")
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::per_hour("hourly", 1))
-        .build()
-        .unwrap();
+    let layer = layer_of(Limiter::builder(failing_later).clock(clock.clone()));
     let mut lines = Vec::new();
     for pause in [1; 25].into_iter().chain([60, 1, 1]) {
         lines.extend(lines_of(&layer, 2));
@@ -142,12 +174,7 @@ fn while_requests_stay_undecided_although_the_circuit_is_closed_it_is_told_how_m
 fn failed_probe_calls_of_an_open_circuit_are_not_told_as_failures_of_a_closed_one() {
     let clock = Clock::manual(Timestamp::from_micros(1));
     let failing = TestStore::failing(StoreErrorKind::Unreachable);
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(failing).clock(clock.clone()))
-        .scope("log")
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::per_hour("hourly", 1))
-        .build()
-        .unwrap();
+    let layer = layer_of(Limiter::builder(failing).clock(clock.clone()));
     let mut lines = lines_of(&layer, 5);
     for _ in 0..30 {
         clock.advance(Duration::from_secs(1));
@@ -185,9 +212,7 @@ fn requests_without_a_key_or_with_an_unknown_tier_are_warned_of_once() {
 /// L30
 #[test]
 fn what_a_shadow_would_have_rejected_is_told_once_in_ten_seconds() {
-    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
-    let layer = builder
-        .key(key::header("x-user-id"))
+    let layer = in_memory()
         .policy(QuotaPolicy::per_hour("hour", 1_000))
         .policy(QuotaPolicy::per_hour("planned", 2).shadow())
         .build()
@@ -201,12 +226,7 @@ fn what_a_shadow_would_have_rejected_is_told_once_in_ten_seconds() {
 #[test]
 fn a_request_above_a_quota_with_an_overage_is_told_once_in_ten_seconds() {
     let policy = QuotaPolicy::per_hour("hour", 2).with_algorithm(Algorithm::FixedWindow);
-    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log");
-    let layer = builder
-        .key(key::header("x-user-id"))
-        .policy(policy.with_overage(10_000))
-        .build()
-        .unwrap();
+    let layer = in_memory().policy(policy.with_overage(10_000)).build().unwrap();
     let expected = "INFO tower_quota: request admitted above the quota, within the overage scope=log policy=hour \
                     suppressed=0";
     assert_eq!(lines_of(&layer, 50), [expected]);
@@ -248,11 +268,12 @@ fn a_lone_large_window_is_warned_of_when_the_layer_is_built() {
 /// Decision 12: never is a fault of the configuration, not of the client.
 #[test]
 fn a_cost_that_never_fits_is_told_once() {
-    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").cost_by(|_| 7);
-    let policies = builder
+    let layer = in_memory()
+        .cost_by(|_| 7)
         .policy(QuotaPolicy::per_hour("hourly", 100))
-        .policy(QuotaPolicy::per_second("burst", 5));
-    let layer = policies.key(key::header("x-user-id")).build().unwrap();
+        .policy(QuotaPolicy::per_second("burst", 5))
+        .build()
+        .unwrap();
     let expected = line_of(
         "cost-above-capacity",
         "request cost exceeds the capacity of a policy, so the request can never be admitted \
@@ -266,12 +287,8 @@ fn waits_in_a_queue_are_told_once_in_ten_seconds() {
     let queue = Algorithm::LeakyBucketQueue { max_waiting: 1_000 };
     let clock = Clock::manual(Timestamp::from_micros(0));
     let store = MemoryStore::builder().clock(clock).build().unwrap();
-    let layer = RateLimitLayer::builder(store)
-        .scope("log")
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::per_second("queue", 1_000).with_algorithm(queue))
-        .build()
-        .unwrap();
+    let policy = QuotaPolicy::per_second("queue", 1_000).with_algorithm(queue);
+    let layer = by_user(Limiter::builder(store)).policy(policy).build().unwrap();
     let expected = "DEBUG tower_quota: request queued scope=log delay_seconds=0.001 suppressed=0";
     assert_eq!(lines_of(&layer, 100), [expected]);
 }
@@ -279,12 +296,7 @@ fn waits_in_a_queue_are_told_once_in_ten_seconds() {
 #[test]
 fn content_that_nobody_counts_is_told_once() {
     let bytes = QuotaPolicy::per_hour("bytes", 1_000_000).with_content_bytes(Direction::Request);
-    let layer = RateLimitLayer::builder(MemoryStore::new())
-        .scope("log")
-        .key(key::header("x-user-id"))
-        .policy(bytes)
-        .build()
-        .unwrap();
+    let layer = in_memory().policy(bytes).build().unwrap();
     assert_eq!(lines_of(&layer, 10), Vec::<String>::new(), "GET has no content");
     let expected = line_of(
         "content-not-counted",
@@ -301,9 +313,7 @@ fn a_rejection_with_a_stream_as_its_body_is_told_once() {
     use axum::{body::Body, response::Response};
     use futures_util::stream;
 
-    let layer = RateLimitLayer::builder(MemoryStore::new())
-        .scope("log")
-        .key(key::header("x-user-id"))
+    let layer = in_memory()
         .policy(QuotaPolicy::per_hour("hourly", 1))
         .respond_with_axum(|_| Response::new(Body::from_stream(stream::pending::<Result<Bytes, Infallible>>())))
         .build()
@@ -318,26 +328,17 @@ fn a_rejection_with_a_stream_as_its_body_is_told_once() {
 #[test]
 fn tiers_that_no_layer_looks_up_are_told_once() {
     let tiers = Tiers::resolved().tier("free", [QuotaPolicy::per_minute("minute", 1_000)]);
-    let builder = RateLimitLayer::builder(MemoryStore::new()).scope("log").tiers(tiers);
-    let layer = builder.key(key::header("x-user-id")).build().unwrap();
+    let layer = in_memory().tiers(tiers).build().unwrap();
     let expected = line_of(
         "no-tier-layer",
         "a request has not passed a `TierLayer`, which must look up its tier; is the layer missing outside the rate \
          limit? scope=log",
     );
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
     let tiers = TierLayer::from_fn(|_| Some(7_u64), async |_| Ok::<_, Infallible>(None::<&str>));
     let tiers = tiers.build().unwrap();
-    let resolved = lines_while(|| {
-        runtime.block_on(async {
-            let handler = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(String::new())));
-            let service = tiers.layer(layer.layer(handler));
-            service.oneshot(Request::new(String::new())).await.unwrap();
-        });
+    let resolved = lines_of_task(async {
+        let service = tiers.layer(layer.layer(service_fn(ok)));
+        service.oneshot(Request::new(String::new())).await.unwrap();
     });
     let without_a_key = |line: &String| !line.contains("a request has no key");
     assert_eq!(
@@ -350,33 +351,20 @@ fn tiers_that_no_layer_looks_up_are_told_once() {
 
 #[test]
 fn tiers_that_cannot_be_looked_up_are_told_once_in_ten_seconds_and_not_whose_they_are() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
     let clock = Clock::manual(Timestamp::from_micros(0));
     let layer = TierLayer::by_extension(async |_: String| Err::<Option<String>, _>("the database is down"));
     let layer = layer.clock(clock.clone()).build().unwrap();
     let send = async |user: usize| {
-        let handler = async |_: Request<String>| Ok::<_, Infallible>(());
-        let request = Request::builder()
-            .extension(format!("alice {user}"))
-            .body(String::new());
-        layer
-            .layer(service_fn(handler))
-            .oneshot(request.unwrap())
-            .await
-            .unwrap();
+        let request = Request::builder().extension(format!("alice {user}"));
+        let service = layer.layer(service_fn(ok));
+        service.oneshot(request.body(String::new()).unwrap()).await.unwrap();
     };
-    let lines = lines_while(|| {
-        runtime.block_on(async {
-            for user in 0..100 {
-                send(user).await;
-            }
-            clock.advance(Duration::from_secs(10));
-            send(100).await;
-        });
+    let lines = lines_of_task(async {
+        for user in 0..100 {
+            send(user).await;
+        }
+        clock.advance(Duration::from_secs(10));
+        send(100).await;
     });
     let line = "WARN tower_quota: tier lookup failed error=the database is down";
     assert_eq!(lines, [format!("{line} suppressed=0"), format!("{line} suppressed=99")]);
@@ -384,28 +372,20 @@ fn tiers_that_cannot_be_looked_up_are_told_once_in_ten_seconds_and_not_whose_the
 
 /// Sends a request in a span that has fields for the decision, and returns the lines that were logged.
 fn lines_in_span(layer: &RateLimitLayer) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    lines_while(|| {
+    let sent = async {
+        let request = Request::builder().header("x-user-id", "alice").body(String::new());
+        let service = layer.layer(service_fn(ok));
+        service.oneshot(request.unwrap()).await.unwrap();
+        tracing::info!("sent");
+    };
+    lines_of_task(async {
         let span = info_span!(
             "request",
             quota.scope = Empty,
             quota.policy = Empty,
             quota.outcome = Empty
         );
-        let sent = async {
-            let handler = async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default()));
-            let request = Request::builder()
-                .header("x-user-id", "alice")
-                .body(String::new())
-                .unwrap();
-            layer.layer(service_fn(handler)).oneshot(request).await.unwrap();
-            tracing::info!("sent");
-        };
-        runtime.block_on(sent.instrument(span));
+        sent.instrument(span).await;
     })
 }
 
@@ -425,27 +405,13 @@ fn a_decision_is_recorded_in_the_fields_that_the_span_around_it_has() {
 /// Traces show how long a request has waited for its store.
 #[test]
 fn a_request_waits_for_its_store_in_a_span_of_its_own() {
-    #[derive(Debug)]
-    struct Hanging;
-
-    impl Store for Hanging {
-        fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
-            StoreFuture::boxed(async {
-                tracing::info!("asked");
-                std::future::pending().await
-            })
-        }
-
-        fn settle(&self, _: Settlement) -> StoreFuture<()> {
-            StoreFuture::ready(Ok(()))
-        }
-
-        fn reset(&self, _: Plan) -> StoreFuture<()> {
-            StoreFuture::ready(Ok(()))
-        }
-    }
-
-    let lines = lines_in_span(&layer(Hanging));
+    let hanging = Answering(|| {
+        StoreFuture::boxed(async {
+            tracing::info!("asked");
+            std::future::pending().await
+        })
+    });
+    let lines = lines_in_span(&layer(hanging));
     assert_eq!(lines[0], "INFO request:quota_decision{scope=log}: telemetry: asked");
     let undecided = "WARN request:quota_decision{scope=log}: tower_quota: quota store made no decision \
                      scope=log error=store timed out: no decision within 50ms suppressed=0";
@@ -458,12 +424,8 @@ fn a_request_waits_for_its_store_in_a_span_of_its_own() {
 fn at_level_debug_one_request_in_ten_seconds_is_explained_and_at_level_info_none() {
     for (level, lines) in [(Level::DEBUG, 1), (Level::INFO, 0)] {
         let log = all_lines_while(level, || {
-            let layer = RateLimitLayer::builder(MemoryStore::new())
-                .scope("explained")
-                .key(key::header("x-user-id"))
-                .policy(QuotaPolicy::per_hour("hour", 10))
-                .build()
-                .unwrap();
+            let hour = QuotaPolicy::per_hour("hour", 10);
+            let layer = in_memory().scope("explained").policy(hour).build().unwrap();
             tokio_test::block_on(async {
                 for _ in 0..5 {
                     test_kit::send(&layer, test_kit::request("alice")).await;

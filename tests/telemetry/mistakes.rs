@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use http::request;
-use tower::ServiceBuilder;
 use tower_quota::{
     AccessList, Exemption, FailureMode, MissingKey, PartitionKey, Rules, ToPartitionKey, WeakPermit,
     key::{ForwardingField, PeerAddress},
@@ -15,6 +14,10 @@ fn builder(store: impl Store) -> RateLimitLayerBuilder {
     RateLimitLayer::builder(store)
         .scope("mistakes")
         .policy(QuotaPolicy::per_hour("hour", 1_000_000))
+}
+
+fn by_user() -> RateLimitLayerBuilder {
+    builder(MemoryStore::new()).key(key::header("x-user-id"))
 }
 
 fn by_address(client_ip: key::ClientIp) -> RateLimitLayer {
@@ -33,29 +36,24 @@ fn from(peer: &str) -> request::Builder {
     Request::builder().extension(PeerAddress(SocketAddr::new(peer.parse().unwrap(), 4711)))
 }
 
+fn alice() -> request::Builder {
+    Request::builder().header("x-user-id", "alice")
+}
+
 /// The lines of requests through these layers, the first of which is the outermost.
 fn lines_through(layers: &[&RateLimitLayer], requests: impl IntoIterator<Item = request::Builder>) -> Vec<String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap();
-    lines_while(|| {
-        runtime.block_on(async {
-            for request in requests {
-                let request = request.body(String::new()).unwrap();
-                let handler =
-                    service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-                match layers {
-                    [layer] => drop(layer.layer(handler).oneshot(request).await.unwrap()),
-                    [outer, inner] => {
-                        let service = ServiceBuilder::new().layer(outer).layer(inner).service(handler);
-                        drop(service.oneshot(request).await.unwrap());
-                    }
-                    _ => unreachable!("one layer or two"),
+    lines_of_task(async {
+        for request in requests {
+            let (request, handler) = (request.body(String::new()).unwrap(), service_fn(ok));
+            match layers {
+                [layer] => drop(layer.layer(handler).oneshot(request).await.unwrap()),
+                [outer, inner] => {
+                    let service = outer.layer(inner.layer(handler));
+                    drop(service.oneshot(request).await.unwrap());
                 }
+                _ => unreachable!("one layer or two"),
             }
-        });
+        }
     })
 }
 
@@ -222,9 +220,8 @@ fn a_field_that_names_a_second_proxy_is_not_told_as_missing() {
 #[test]
 fn a_trusted_proxy_that_never_writes_the_field_of_an_access_list_or_an_exemption_is_told() {
     let client_ip = || key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]);
-    let layer = || builder(MemoryStore::new()).key(key::header("x-user-id"));
-    let list = layer().access_list(AccessList::new(client_ip()));
-    let exemption = layer().exempt(Exemption::network(client_ip(), ["192.0.2.0/24"]));
+    let list = by_user().access_list(AccessList::new(client_ip()));
+    let exemption = by_user().exempt(Exemption::network(client_ip(), ["192.0.2.0/24"]));
     for layer in [list, exemption].map(|layer| layer.build().unwrap()) {
         let requests = (0..1_000).map(|_| from("10.0.0.1").header("x-user-id", "alice"));
         let lines = lines_through(&[&layer], requests);
@@ -234,11 +231,7 @@ fn a_trusted_proxy_that_never_writes_the_field_of_an_access_list_or_an_exemption
 
 #[test]
 fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
-    let layer = builder(MemoryStore::new())
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::concurrent("at once", 2))
-        .build()
-        .unwrap();
+    let layer = by_user().policy(QuotaPolicy::concurrent("at once", 2)).build().unwrap();
     let answer = |status: u16, takes: bool| {
         lines_while(|| {
             let handler = service_fn(move |request: Request<String>| async move {
@@ -256,10 +249,7 @@ fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
                 });
                 Ok::<_, Infallible>(response)
             });
-            let request = Request::builder()
-                .header("x-user-id", "alice")
-                .body(String::new())
-                .unwrap();
+            let request = alice().body(String::new()).unwrap();
             tokio_test::block_on(layer.layer(handler).oneshot(request)).unwrap();
         })
     };
@@ -271,29 +261,13 @@ fn an_upgrade_whose_slot_no_program_has_taken_is_told_once() {
 
 #[test]
 fn a_server_that_forbids_a_command_is_told_with_what_becomes_of_requests() {
-    #[derive(Debug)]
-    struct Forbidding(&'static str);
-
-    impl Store for Forbidding {
-        fn acquire(&self, _: Plan) -> StoreFuture<Measurement> {
-            StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, self.0)))
-        }
-
-        fn settle(&self, _: Settlement) -> StoreFuture<()> {
-            StoreFuture::ready(Ok(()))
-        }
-
-        fn reset(&self, _: Plan) -> StoreFuture<()> {
-            StoreFuture::ready(Ok(()))
-        }
-    }
-
-    let told = |error, mode| {
-        let layer = builder(Forbidding(error))
+    let told = |error: &'static str, mode| {
+        let forbidding = move || StoreFuture::ready(Err(StoreError::new(StoreErrorKind::Failed, error)));
+        let layer = builder(Answering(forbidding))
             .key(key::header("x-user-id"))
             .failure_mode(mode);
         let layer = layer.build().unwrap();
-        let lines = lines_of(&layer, || Request::builder().header("x-user-id", "alice"));
+        let lines = lines_of(&layer, alice);
         let told: Vec<_> = lines.into_iter().filter(|line| line.contains("mistake=")).collect();
         told
     };
@@ -319,10 +293,7 @@ fn layers_that_are_built_for_each_request_are_told_once() {
             .scope(scope)
             .policy(QuotaPolicy::per_hour("hour", 9));
         let layer = layer.key(key::header("x-user-id")).build().unwrap();
-        lines_through(
-            &[&layer],
-            (0..requests).map(|_| Request::builder().header("x-user-id", "alice")),
-        )
+        lines_through(&[&layer], (0..requests).map(|_| alice()))
     };
     let lines = |scope: &str, requests| lines_while(|| (0..150).for_each(|_| drop(build_and_ask(scope, requests))));
     assert_told(&lines("each", 1), "layer-for-each-request", &["scope=each"]);
@@ -350,9 +321,7 @@ fn no_field_and_a_believed_field_are_no_mistake() {
     let by_user = builder(MemoryStore::new()).key(key::header("x-user-id").or_else(key::client_ip()));
     let by_user = by_user.build().unwrap();
     assert_eq!(
-        lines_of(&by_user, || Request::builder()
-            .header("x-user-id", "alice")
-            .header("forwarded", "for=1.1.1.1")),
+        lines_of(&by_user, || alice().header("forwarded", "for=1.1.1.1")),
         NOTHING
     );
 }
@@ -383,8 +352,7 @@ fn a_proxy_that_only_a_part_of_the_keys_should_trust_is_told() {
             .header("x-user-id", "alice")
             .header("x-forwarded-for", "203.0.113.9")
     };
-    let named = builder(MemoryStore::new())
-        .key(key::header("x-user-id"))
+    let named = by_user()
         .named_key("address", key::client_ip())
         .policy(QuotaPolicy::per_hour("address", 1_000).keyed_by("address"));
     assert_told(&lines_of(&named.build().unwrap(), request), "proxy-not-named", &[]);
@@ -400,10 +368,9 @@ fn a_proxy_that_an_access_list_or_an_exemption_does_not_know_is_told() {
             .header("x-user-id", "alice")
             .header("x-forwarded-for", "203.0.113.9")
     };
-    let layer = || builder(MemoryStore::new()).key(key::header("x-user-id"));
-    let list = layer().access_list(AccessList::new(key::client_ip()));
+    let list = by_user().access_list(AccessList::new(key::client_ip()));
     let network = Exemption::network(key::client_ip(), ["192.0.2.0/24"]);
-    let exemption = layer().exempt(network.and(Exemption::path("/health")));
+    let exemption = by_user().exempt(network.and(Exemption::path("/health")));
     for layer in [list, exemption] {
         assert_told(
             &lines_of(&layer.build().unwrap(), request),
@@ -411,7 +378,7 @@ fn a_proxy_that_an_access_list_or_an_exemption_does_not_know_is_told() {
             &["field=x-forwarded-for"],
         );
     }
-    assert_eq!(lines_of(&layer().build().unwrap(), request), NOTHING);
+    assert_eq!(lines_of(&by_user().build().unwrap(), request), NOTHING);
 }
 
 #[test]
@@ -431,9 +398,7 @@ fn a_service_without_connect_info_is_told_once_and_not_also_that_there_is_no_key
 #[test]
 fn a_request_without_a_key_is_told_once() {
     for no_key in [MissingKey::Share, MissingKey::Reject, MissingKey::Allow] {
-        let layer = builder(MemoryStore::new())
-            .key(key::header("x-user-id"))
-            .on_missing_key(no_key);
+        let layer = by_user().on_missing_key(no_key);
         assert_told(
             &lines_of(&layer.build().unwrap(), Request::builder),
             "no-key",
@@ -462,11 +427,7 @@ fn an_explanation_emits_no_event_and_leaves_it_to_the_next_request() {
 /// A rollout selects callers by their keys.
 #[test]
 fn an_exempt_request_needs_no_key_during_a_rollout_either() {
-    let layer = builder(MemoryStore::new())
-        .key(key::header("x-user-id"))
-        .exempt(Exemption::when(|_| true))
-        .build()
-        .unwrap();
+    let layer = by_user().exempt(Exemption::when(|_| true)).build().unwrap();
     let minute = Rules::new().policy(QuotaPolicy::per_minute("minute", 200));
     layer.limiter().rules().roll_out(50, minute).unwrap();
     assert_eq!(lines_of(&layer, Request::builder), NOTHING);
@@ -530,7 +491,7 @@ fn later_requests_are_not_looked_at() {
 fn the_same_limits_twice_on_a_request_are_told_once() {
     let store = MemoryStore::new();
     let limits = || builder(store.clone()).key(key::header("x-user-id")).build().unwrap();
-    let alice = || (0..10).map(|_| Request::builder().header("x-user-id", "alice"));
+    let alice = || (0..10).map(|_| alice());
     let (one, other) = (limits(), limits());
     let shared: Arc<dyn Store> = Arc::new(store.clone());
     let behind_an_arc = builder(shared).key(key::header("x-user-id")).build().unwrap();
@@ -545,11 +506,8 @@ fn the_same_limits_twice_on_a_request_are_told_once() {
 #[test]
 fn the_same_limits_twice_on_later_requests_are_told() {
     for once in 32..64 {
-        let layer = builder(MemoryStore::new())
-            .key(key::header("x-user-id"))
-            .build()
-            .unwrap();
-        let alice = |count| (0..count).map(|_| Request::builder().header("x-user-id", "alice"));
+        let layer = by_user().build().unwrap();
+        let alice = |count| (0..count).map(|_| alice());
         assert_eq!(lines_through(&[&layer], alice(once)), NOTHING);
         let lines = lines_through(&[&layer, &layer], alice(40));
         assert_told(&lines, "layer-twice", &["scope=mistakes"]);
@@ -698,12 +656,7 @@ fn a_caller_that_is_given_by_a_key_of_another_kind_than_those_of_requests_is_tol
     let limiter = layer.limiter();
     let given = |key: &dyn Fn() -> PartitionKey| lines_while(|| drop(limiter.caller(&key())));
     let other = || PartitionKey::new("user", "alice");
-    let send = |requests| {
-        lines_through(
-            &[&layer],
-            (0..requests).map(|_| Request::get("/").header("x-user-id", "alice")),
-        )
-    };
+    let send = |requests| lines_through(&[&layer], (0..requests).map(|_| alice()));
     assert_eq!(send(400), NOTHING);
     // The others may still come.
     assert_eq!(given(&other), NOTHING);
@@ -739,6 +692,6 @@ fn layers_of_one_limiter_are_no_two_quotas_also_when_rules_have_changed_between_
     assert_eq!(lines_while(|| second = Some(layer())), NOTHING);
     // The layers still charge a request twice.
     let second = second.unwrap();
-    let lines = lines_through(&[&first, &second], [Request::get("/").header("x-user-id", "alice")]);
+    let lines = lines_through(&[&first, &second], [alice()]);
     assert_told(&lines, "layer-twice", &["scope=mistakes"]);
 }
