@@ -6,14 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "in a test a panic is the report")]
 
 mod bodies;
-mod disconnects;
 mod full_store;
 mod grpc;
 mod grpc_example;
 mod handlers;
 #[path = "../../crates/tower-quota-anonymous/tests/privacy_pass/holder.rs"]
 mod holder;
-mod hostile;
 mod hyper_server;
 mod lambda;
 mod late_batches;
@@ -48,10 +46,7 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use test_kit::RemoteStore;
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-};
+use tokio::net::TcpListener;
 use tower::{BoxError, Service, ServiceBuilder};
 use tower_quota::{
     Limiter, MemoryStore, MissingKey, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Store,
@@ -157,15 +152,6 @@ impl Server {
             *status = self.get(path).await.status().as_u16();
         }
         statuses
-    }
-
-    /// All that the server answers to these bytes, which need not be HTTP.
-    async fn answer_to(&self, bytes: &[u8]) -> String {
-        let mut stream = TcpStream::connect(self.address).await.unwrap();
-        stream.write_all(bytes).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        String::from_utf8(answer).unwrap()
     }
 }
 
