@@ -10,24 +10,15 @@ use std::{
     time::Duration,
 };
 
-use axum::{Router, routing::get};
 use bytes::Bytes;
 use futures_util::{FutureExt, future::join_all, stream};
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, Empty, Full, StreamBody, combinators::UnsyncBoxBody};
-use hyper::{
-    body::Incoming,
-    client::conn::{http1, http2},
-};
+use http_body_util::{BodyExt, Empty, Full, StreamBody};
+use hyper::{body::Incoming, client::conn::http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use test_kit::RedisServer;
 use tokio::{net::TcpStream, sync::Notify, time::timeout};
-use tonic::transport::server::TcpIncoming;
-use tonic_health::{
-    ServingStatus,
-    pb::{HealthCheckRequest, health_client::HealthClient},
-};
 use tower::{Service, ServiceBuilder, ServiceExt, limit::ConcurrencyLimit, service_fn};
 use tower_layer::{Layer, layer_fn};
 use tower_quota::{
@@ -36,7 +27,7 @@ use tower_quota::{
     key::{self, KeyExtractor},
 };
 
-use crate::{RemoteStore, Server, grpc::client_of, listener};
+use crate::{RemoteStore, Server};
 
 /// The closures of the layer that run before the store is called.
 const BEFORE: [&str; 6] = ["key", "cost", "units", "tier", "capacity", "abnormal"];
@@ -264,29 +255,12 @@ async fn a_closure_that_panics_releases_the_permit_of_the_inner_service() {
     }
 }
 
-type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// Answers at once. The body of `/slow` ends after a notification.
-async fn handle(path: String, may_end: Arc<Notify>) -> Result<Response<Body>, Infallible> {
-    let end = async move {
-        if path == "/slow" {
-            may_end.notified().await;
-        }
-        Ok::<_, Infallible>(Frame::data(Bytes::from("hello")))
-    };
-    Ok(Response::new(StreamBody::new(stream::once(end)).boxed_unsync()))
-}
-
-async fn assert_slow_ends(slow: Response<Incoming>, may_end: &Notify) {
-    assert_eq!(slow.status(), StatusCode::OK);
-    may_end.notify_one();
-    let body = timeout(HANG, slow.into_body().collect()).await.unwrap().unwrap();
-    assert_eq!(body.to_bytes(), "hello");
-}
-
-fn slow() -> Request<Empty<Bytes>> {
-    let request = Request::get("http://localhost/slow").header("x-user-id", "slow");
-    request.body(Empty::new()).unwrap()
+/// That of `/slow` ends after a notification.
+async fn content(request: Request<Incoming>, may_end: Arc<Notify>) -> Result<Frame<Bytes>, Infallible> {
+    if request.uri().path() == "/slow" {
+        may_end.notified().await;
+    }
+    Ok(Frame::data(Bytes::from("hello")))
 }
 
 #[tokio::test]
@@ -296,14 +270,21 @@ async fn over_http2_ten_thousand_panics_in_each_closure_reset_only_their_own_str
     let service = ServiceBuilder::new()
         .layer(layer.clone())
         .layer(layer_fn(Echoing))
-        .service_fn(move |request: Request<Incoming>| handle(request.uri().path().to_owned(), Arc::clone(&told)));
+        .service_fn(move |request| {
+            let content = stream::once(content(request, Arc::clone(&told)));
+            async { Ok::<_, Infallible>(Response::new(StreamBody::new(content))) }
+        });
     let server = Server::hyper(service).await;
     let stream = TcpStream::connect(server.address).await.unwrap();
     let (mut client, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
         .await
         .unwrap();
     let connection = tokio::spawn(connection);
-    let slow = client.send_request(slow()).await.unwrap();
+    let slow = Request::get("http://localhost/slow").header("x-user-id", "slow");
+    let slow = client
+        .send_request(slow.body(Empty::<Bytes>::new()).unwrap())
+        .await
+        .unwrap();
     assert_eq!(statuses(&layer, "exhausted", 3).await, [200; 3]);
     for closure in closures() {
         for first in (0..PANICS).step_by(20) {
@@ -321,99 +302,10 @@ async fn over_http2_ten_thousand_panics_in_each_closure_reset_only_their_own_str
     }
     let other = client.send_request(request("carol", "none", Empty::new())).await;
     assert_eq!(other.unwrap().status(), StatusCode::OK);
-    assert_slow_ends(slow, &may_end).await;
+    may_end.notify_one();
+    let slow = timeout(HANG, slow.into_body().collect()).await.unwrap().unwrap();
+    assert_eq!(slow.to_bytes(), "hello");
     assert!(!connection.is_finished());
-    assert_nothing_is_lost(&layer, PANICS).await;
-    assert_admits_the_quota(&layer).await;
-}
-
-#[tokio::test]
-async fn over_http1_a_panic_ends_only_its_own_connection() {
-    /// Each takes a port: 10 000 in all.
-    const PANICS: usize = 1_250;
-    let (layer, may_end) = (layer(RemoteStore::<1>::default()), Arc::new(Notify::new()));
-    let told = Arc::clone(&may_end);
-    let router = Router::new()
-        .route("/", get(async || "hello"))
-        .route(
-            "/slow",
-            get(move || async move {
-                handle("/slow".to_owned(), told)
-                    .await
-                    .unwrap()
-                    .map(axum::body::Body::new)
-            }),
-        )
-        .layer(layer_fn(Echoing))
-        .layer(layer.clone());
-    let server = Server::axum(router).await;
-    let connect = async || {
-        let stream = TcpStream::connect(server.address).await.unwrap();
-        let (client, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
-        (client, tokio::spawn(connection))
-    };
-    let in_path = |mut request: Request<Empty<Bytes>>| {
-        *request.uri_mut() = request.uri().path().parse().unwrap();
-        request
-            .headers_mut()
-            .insert("host", HeaderValue::from_static("localhost"));
-        request
-    };
-    let (mut waiting, _open) = connect().await;
-    let slow = waiting.send_request(in_path(slow())).await.unwrap();
-    assert_eq!(statuses(&layer, "exhausted", 3).await, [200; 3]);
-    for closure in closures() {
-        for number in 0..PANICS {
-            let (mut client, connection) = connect().await;
-            let panicking = in_path(request(&user(closure, number), closure, Empty::new()));
-            assert!(client.send_request(panicking).await.is_err(), "{closure}");
-            let _ended = timeout(HANG, connection).await.unwrap();
-        }
-    }
-    assert_slow_ends(slow, &may_end).await;
-    assert_eq!(server.get_as("carol", "/").await.status(), StatusCode::OK);
-    assert_nothing_is_lost(&layer, PANICS).await;
-    assert_admits_the_quota(&layer).await;
-}
-
-fn call(user: &str, closure: &str) -> tonic::Request<HealthCheckRequest> {
-    let mut call = tonic::Request::new(HealthCheckRequest::default());
-    let metadata = call.metadata_mut();
-    metadata.insert("x-user-id", user.parse().unwrap());
-    metadata.insert("x-panic", closure.parse().unwrap());
-    call
-}
-
-#[tokio::test]
-async fn over_grpc_ten_thousand_panics_in_each_closure_of_streaming_calls_harm_no_other_stream() {
-    let layer = layer(RemoteStore::<1>::default());
-    let (listener, address) = listener().await;
-    let (reporter, health) = tonic_health::server::health_reporter();
-    let server = tonic::transport::Server::builder()
-        .layer(layer.clone())
-        .layer(layer_fn(Echoing))
-        .add_service(health);
-    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-    let mut client: HealthClient<_> = client_of(format!("http://{address}"));
-    let mut watched = client.watch(call("slow", "none")).await.unwrap().into_inner();
-    watched.message().await.unwrap().unwrap();
-    assert_eq!(statuses(&layer, "exhausted", 3).await, [200; 3]);
-    for closure in closures() {
-        for first in (0..PANICS).step_by(20) {
-            let calls = (first..first + 20).map(|number| {
-                let mut client = client.clone();
-                async move { client.watch(call(&user(closure, number), closure)).await.is_err() }
-            });
-            assert!(join_all(calls).await.iter().all(|is_error| *is_error), "{closure}");
-        }
-    }
-    for status in [ServingStatus::NotServing, ServingStatus::Serving] {
-        reporter.set_service_status("", status).await;
-        let told = timeout(HANG, watched.message()).await.unwrap().unwrap().unwrap();
-        assert_eq!(told.status, status as i32);
-    }
-    assert_eq!(left(&layer, "slow").await, [2, 1, 999]);
-    drop(watched);
     assert_nothing_is_lost(&layer, PANICS).await;
     assert_admits_the_quota(&layer).await;
 }
