@@ -1,21 +1,20 @@
-//! The view that handlers of axum have of the layer: the decision; the layer in an app's state; rejections and keys that
-//! axum knows how to make.
+//! The view that handlers of axum have of the layer: the decision, and rejections and keys that axum knows how to make.
 
-use std::{convert::Infallible, sync::Arc};
+use std::convert::Infallible;
 
 use axum::{
     Json, Router,
     body::Body,
-    extract::{FromRef, Path, State},
+    extract::Path,
     response::{Html, IntoResponse},
-    routing::{get, post},
+    routing::get,
 };
 use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, Request, Response, StatusCode};
 use serde_json::{Value, json};
 use tower_quota::{
-    Access, AccessList, AccessRules, Decision, MemoryStore, PartitionKey, RateLimitLayer, Rejection, Tiers,
+    Decision, MemoryStore, RateLimitLayer, Rejection, Tiers,
     key::{self, KeyExtractor},
 };
 
@@ -188,64 +187,4 @@ async fn a_rejection_that_would_be_a_stream_is_the_usual_one() {
     usual(&rejected(move |_| endless()).await);
     let broken = || Body::from_stream(stream::iter([Err::<Bytes, _>(std::io::Error::other("broken"))]));
     usual(&rejected(move |_| broken()).await);
-}
-
-/// The state of an app.
-#[derive(Clone)]
-struct App {
-    access: AccessList,
-    greeting: Arc<str>,
-    uploads: RateLimitLayer,
-}
-
-impl FromRef<App> for AccessList {
-    fn from_ref(app: &App) -> Self {
-        app.access.clone()
-    }
-}
-
-/// An outer layer has to find out who may use this route.
-async fn block(State(access): State<AccessList>, Path(user): Path<String>) -> StatusCode {
-    let key = PartitionKey::new("x-user-id", user);
-    match access.update(|rules: &mut AccessRules| rules.set_key(key, Access::Block)) {
-        Ok(()) => StatusCode::NO_CONTENT,
-        Err(_) => StatusCode::INSUFFICIENT_STORAGE,
-    }
-}
-
-#[tokio::test]
-async fn layers_and_access_lists_can_be_kept_in_the_state_of_an_app() {
-    let access = AccessList::new(key::client_ip());
-    let by_user = |scope, quota| limits_by(key::header("x-user-id"), MemoryStore::new(), scope, quota);
-    let state = App {
-        access: access.clone(),
-        greeting: "hello".into(),
-        uploads: by_user("uploads", 1).access_list(access.clone()).build().unwrap(),
-    };
-    let greet = get(async |State(app): State<App>| app.greeting.to_string());
-    let uploads = Router::new().route("/uploads", post(async || "stored"));
-    let app = Router::new()
-        .route("/", greet)
-        .merge(uploads.route_layer(state.uploads.clone()))
-        .layer(by_user("api", 99).access_list(access).build().unwrap())
-        .route("/admin/block/{user}", post(block))
-        .with_state(state);
-    let server = Server::axum(app).await;
-    let upload = async |user: &str| {
-        let request = Request::post("/uploads").header("x-user-id", user);
-        server
-            .send(request.body(String::new()).unwrap())
-            .await
-            .status()
-            .as_u16()
-    };
-
-    assert_eq!((upload("alice").await, upload("alice").await), (200, 429));
-    assert_eq!(server.get_as("mallory", "/").await.body(), "hello");
-    let blocking = Request::post("/admin/block/mallory").body(String::new()).unwrap();
-    assert_eq!(server.send(blocking).await.status(), StatusCode::NO_CONTENT);
-    let rejected = server.get_as("mallory", "/").await;
-    assert_eq!(rejected.status(), StatusCode::FORBIDDEN);
-    assert_eq!((upload("mallory").await, upload("bob").await), (403, 200));
-    assert_eq!(server.get_as("alice", "/").await.body(), "hello");
 }
