@@ -12,5 +12,6 @@ mod publish;
 mod redis;
 mod replies;
 mod sentinel;
+mod servers;
 mod source;
 mod terminal;

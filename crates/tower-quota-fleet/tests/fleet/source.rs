@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use test_kit::{Answered, limits, request};
 use tower_quota::{MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Rules};
 use tower_quota_fleet::{
-    AccessEntry, FleetError, InstanceReport, RulesDocument, RulesSource, RulesVersion, SourceFuture, SourceState,
-    SwitchOrder,
+    AccessEntry, FleetError, InstanceReport, RulesDocument, RulesFollower, RulesSource, RulesVersion, SourceFuture,
+    SourceState, SwitchOrder,
 };
 
 /// How a source responds.
@@ -166,6 +166,10 @@ pub(crate) fn layer() -> RateLimitLayer {
 
 pub(crate) fn builder() -> RateLimitLayerBuilder {
     limits(MemoryStore::new()).policy(QuotaPolicy::per_hour("hour", 1))
+}
+
+pub(crate) fn follow(layer: &RateLimitLayer, source: impl RulesSource) -> RulesFollower {
+    RulesFollower::builder(layer.limiter().rules(), source).start().unwrap()
 }
 
 /// Rules with this quota an hour.
