@@ -4,9 +4,9 @@ use std::{sync::LazyLock, time::Duration};
 
 use test_kit::Log;
 use tower_quota::{Access, QuotaPolicy};
-use tower_quota_fleet::{AccessEntry, RulesFollower};
+use tower_quota_fleet::AccessEntry;
 
-use crate::source::{Manner, Source, hour, layer, pass, poll, version};
+use crate::source::{Manner, Source, follow, hour, layer, pass, poll, version};
 
 /// The lines of the log with this text. One subscriber serves all threads, because `tracing` remembers for the whole
 /// process if an event is enabled.
@@ -57,9 +57,7 @@ impl Events {
 async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejection() {
     let (source, layer) = (Source::default(), layer());
     let mut events = Events::of(&source, "versions");
-    let _follower = RulesFollower::builder(layer.limiter().rules(), source.clone())
-        .start()
-        .unwrap();
+    let _follower = follow(&layer, source.clone());
     let fifth = source.publish(&version(5));
     poll().await;
     let in_force = format!("fleet rules applied rules=versions version={fifth} author=alice");
@@ -87,9 +85,7 @@ async fn each_version_has_one_event_with_its_author_or_the_reason_of_its_rejecti
 async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
     let (source, layer) = (Source::default(), layer());
     let mut events = Events::of(&source, "switch");
-    let _follower = RulesFollower::builder(layer.limiter().rules(), source.clone())
-        .start()
-        .unwrap();
+    let _follower = follow(&layer, source.clone());
     source.publish(&version(6).switched_off(true));
     poll().await;
     events.expect(&[
@@ -117,9 +113,7 @@ async fn each_turn_of_a_switch_and_each_outage_has_an_event() {
 async fn a_document_is_applied_on_no_thread_of_the_runtime() {
     let (source, layer) = (Source::default(), layer());
     let events = Events::of(&source, "threads");
-    let _follower = RulesFollower::builder(layer.limiter().rules(), source.clone())
-        .start()
-        .unwrap();
+    let _follower = follow(&layer, source.clone());
     source.publish(&version(1).switched_off(true));
     poll().await;
     // The only thread of this runtime has the name of this test.
