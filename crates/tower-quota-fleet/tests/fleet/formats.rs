@@ -12,9 +12,12 @@ use tower_quota::{
     Algorithm, Direction, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
     clock::{Clock, Timestamp},
 };
-use tower_quota_fleet::{RedisRules, RulesDocument, RulesSource, RulesVersion};
+use tower_quota_fleet::{RulesDocument, RulesSource, RulesVersion};
 
-use crate::document::whole;
+use crate::{
+    document::whole,
+    servers::{key, rules_at},
+};
 
 /// The time at which all values were written, and are read.
 const TIME: u64 = 1_700_000_000_000_000;
@@ -189,9 +192,9 @@ async fn documents_of_every_format_are_read_and_the_newest_is_the_one_that_is_wr
     let server = RedisServer::start();
     for format in formats() {
         let (document, head) = (read(&format, "document.json"), read(&format, "head.txt"));
-        let keys = ["head", "document"].map(|kind| format!("rules:{{quota:formats}}:{kind}"));
-        server.command(&["MSET", &keys[0], &head, &keys[1], &document]);
-        let rules = RedisRules::new(RedisStore::builder(server.url()), "formats").unwrap();
+        let [head_key, document_key] = ["head", "document"].map(|kind| key("formats", kind));
+        server.command(&["MSET", &head_key, &head, &document_key, &document]);
+        let rules = rules_at(RedisStore::builder(server.url()), "formats");
         let version = rules.state().await.unwrap().version().unwrap().unwrap();
         let bytes = rules.document(version).await.unwrap();
         assert_eq!(version, RulesVersion::of(version.number(), &bytes), "format {format}");
@@ -202,30 +205,4 @@ async fn documents_of_every_format_are_read_and_the_newest_is_the_one_that_is_wr
     let newest = read(formats().last().unwrap(), "document.json");
     assert_eq!(newest, whole().to_json().unwrap());
     assert_eq!(RulesDocument::parse(newest.as_bytes()).unwrap(), whole());
-}
-
-/// Another version of the crate may report more.
-#[tokio::test]
-async fn reports_of_instances_with_unknown_fields_count() {
-    let server = RedisServer::start();
-    let reports = [
-        r#"{"instance":"old","version":"42 2b9742679fc3d12b0b3b07f9e18313f7"}"#,
-        r#"{"instance":"new","version":"43 2b9742679fc3d12b0b3b07f9e18313f7","overridden":true,"started":17}"#,
-        r#"{"instance":"#,
-    ];
-    let seconds = server.command(&["TIME"]);
-    let now = format!("{}000", seconds.lines().next().unwrap().trim());
-    for report in reports {
-        server.command(&["ZADD", "rules:{quota:formats}:instances", &now, report]);
-    }
-    let rules = RedisRules::new(RedisStore::builder(server.url()), "formats").unwrap();
-    let mut names: Vec<_> = rules
-        .instances()
-        .await
-        .unwrap()
-        .iter()
-        .map(|one| one.instance().to_owned())
-        .collect();
-    names.sort();
-    assert_eq!(names, ["new", "old"]);
 }
