@@ -2,30 +2,20 @@
 
 use std::{error::Error, time::Duration};
 
-use test_kit::{Mode, Proxy, RedisServer, shared_cluster, shared_server};
+use test_kit::{Mode, Proxy, RedisServer, load::until, shared_cluster, shared_server};
 use tower_quota::{
-    Access, Algorithm, Decision, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, RedisStoreBuilder, Rules,
-    Scope, Store, StoreError, StoreErrorKind,
+    Access, Algorithm, Decision, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Rules, Scope, Store,
+    StoreError, StoreErrorKind,
 };
 use tower_quota_fleet::{
-    AccessEntry, Control, FleetError, FleetErrorKind, Publication, RedisRules, RulesDocument, RulesPublisher,
-    RulesSource, RulesVersion,
+    AccessEntry, Control, FleetError, FleetErrorKind, Publication, RulesDocument, RulesPublisher, RulesSource,
+    RulesVersion,
 };
 
-const GUIDE: &str = include_str!("../../docs/fleet.md");
-
-fn publisher_at(servers: RedisStoreBuilder, set: &str) -> RulesPublisher {
-    RulesPublisher::new(RedisRules::new(servers, set).unwrap(), "alice")
-}
-
-/// A publisher of a separate rule set.
-fn publisher(set: &str) -> RulesPublisher {
-    publisher_at(RedisStore::builder(shared_server().url()), set)
-}
-
-fn key(set: &str, kind: &str) -> String {
-    format!("rules:{{quota:{set}}}:{kind}")
-}
+use crate::{
+    servers::{GUIDE, PRODUCTION, add_user, documented_user, key, publisher, publisher_at, rules, rules_at},
+    source::{follow, hour, layer, quota},
+};
 
 fn minute(quota: u64) -> Rules {
     Rules::new().policy(QuotaPolicy::per_minute("minute", quota))
@@ -41,35 +31,16 @@ async fn numbers(publisher: &RulesPublisher) -> Vec<u64> {
 }
 
 #[tokio::test]
-async fn what_is_published_is_what_instances_read() {
-    let alice = publisher("first");
-    assert_eq!(alice.current().await.unwrap(), None);
-    assert!(alice.history().await.unwrap().is_empty());
-
-    let published = alice.publish(Publication::rules(minute(60))).await.unwrap();
-    assert_eq!(alice.current().await.unwrap(), Some(published.clone()));
-    assert_eq!(published.version().number(), 1);
-    assert_eq!(published.document().author(), "alice");
-    assert!(published.document().time() > 1_700_000_000);
-
-    let reader = RedisRules::new(RedisStore::builder(shared_server().url()), "first").unwrap();
-    assert_eq!(
-        reader.state().await.unwrap().version().unwrap(),
-        Some(published.version())
-    );
-    let bytes = reader.document(published.version()).await.unwrap();
-    assert_eq!(RulesVersion::of(1, &bytes), published.version());
-    assert_eq!(RulesDocument::parse(&bytes).unwrap(), *published.document());
-    assert_eq!(alice.history().await.unwrap(), [published.document().clone()]);
-}
-
-#[tokio::test]
 async fn of_two_proposals_for_one_version_the_second_is_a_conflict_and_changes_nothing() {
     let alice = publisher("conflict");
     let first = alice.publish(Publication::rules(minute(1))).await.unwrap();
     let (mine, theirs) = (Publication::rules(minute(2)), Publication::rules(minute(3)));
     let mine = alice.propose(mine).await.unwrap();
     let theirs = alice.propose(theirs).await.unwrap();
+    // Controls make no proposal conflict.
+    for control in [Control::block_network("203.0.113.9"), Control::switch_off()] {
+        alice.control(control).await.unwrap();
+    }
     let second = alice.commit(&mine).await.unwrap();
     let error = alice.commit(&theirs).await.unwrap_err();
     assert_eq!(error.kind(), FleetErrorKind::Conflict);
@@ -82,18 +53,13 @@ async fn of_two_proposals_for_one_version_the_second_is_a_conflict_and_changes_n
     // A second reply to the same publication is no conflict.
     assert!(alice.commit(&mine).await.is_ok());
     assert_eq!(numbers(&alice).await, [2, 1]);
-}
 
-/// A failover has lost version 2, and another publisher has published a different version 2.
-#[tokio::test]
-async fn another_document_of_the_same_number_is_a_conflict() {
-    let (alice, set) = (publisher("digests"), "digests");
-    alice.publish(Publication::rules(minute(1))).await.unwrap();
-    alice.publish(Publication::rules(minute(2))).await.unwrap();
-    let proposal = alice.propose(Publication::rules(minute(3))).await.unwrap();
+    // A failover loses version 2, and another publisher publishes a different version 2.
+    let proposal = alice.propose(Publication::rules(minute(4))).await.unwrap();
     let other = RulesDocument::new(2, minute(99)).to_json().unwrap();
     let head = RulesVersion::of(2, other.as_bytes()).to_string();
-    shared_server().command(&["MSET", &key(set, "head"), &head, &key(set, "document"), &other]);
+    let key = |kind| key("conflict", kind);
+    shared_server().command(&["MSET", &key("head"), &head, &key("document"), &other]);
     let error = alice.commit(&proposal).await.unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -115,10 +81,8 @@ async fn a_policy_that_starts_anew_is_rejected_unless_that_is_meant() {
         );
     }
     assert_eq!(numbers(&alice).await, [1]);
-    alice
-        .publish(change().rollout_percent(1).allow_count_reset())
-        .await
-        .unwrap();
+    let allowed = change().rollout_percent(1).allow_count_reset();
+    alice.publish(allowed).await.unwrap();
     // For callers outside the one percent, the counts reset now.
     let error = alice.publish(change()).await.unwrap_err();
     assert_eq!(error.kind(), FleetErrorKind::CountsReset);
@@ -180,22 +144,6 @@ async fn roll_back_step_by_step(alice: &RulesPublisher) {
 }
 
 #[tokio::test]
-async fn a_document_with_a_switch_or_a_list_is_not_restored_and_nothing_is_published() {
-    let alice = publisher("file-only");
-    let document = RulesDocument::new(1, minute(60));
-    let network = AccessEntry::network("10.0.0.0/8", Access::Block);
-    for document in [
-        document.clone().switched_off(true),
-        document.clone().with_access([network]),
-        document.blocking_unknown_addresses(true),
-    ] {
-        let error = alice.propose(Publication::restore(document)).await.unwrap_err();
-        assert_eq!(error.kind(), FleetErrorKind::Invalid, "{error}");
-    }
-    assert_eq!(alice.current().await.unwrap(), None);
-}
-
-#[tokio::test]
 async fn a_roll_back_goes_to_the_version_before_also_if_older_ones_had_the_same_rules() {
     let alice = publisher("before");
     for quota in [100, 200, 300, 200] {
@@ -227,63 +175,24 @@ async fn what_closes_a_policy_or_lowers_it_tenfold_is_said_to_be_drastic() {
 }
 
 #[tokio::test]
-async fn a_change_that_changes_nothing_is_not_published() {
-    let alice = publisher("nothing");
-    let first = alice.publish(Publication::rules(minute(60))).await.unwrap();
-    let proposal = alice.propose(Publication::rules(minute(60))).await.unwrap();
-    assert_eq!(
-        (proposal.to_string().as_str(), proposal.is_empty()),
-        ("nothing changes\n", true)
-    );
-    assert_eq!(alice.commit(&proposal).await.unwrap(), first);
-    assert_eq!(numbers(&alice).await, [1]);
-}
-
-#[tokio::test]
 async fn what_is_not_valid_is_not_published() {
     let alice = publisher("invalid");
-    for (rules, message) in [
-        (
-            Rules::new(),
-            "policies: at least one is required; add `policy` or `tiers`",
-        ),
-        (
-            minute(1_000_000_000_000_000),
-            "policy \"minute\": quota 1000000000000000 is outside 0..=999999999999999",
-        ),
-        (
-            minute(1).policy(QuotaPolicy::per_minute("minute", 2)),
-            "policy \"minute\": duplicate name; names must be unique",
-        ),
+    let error = alice.publish(Publication::rules(Rules::new())).await.unwrap_err();
+    let message = "policies: at least one is required; add `policy` or `tiers`";
+    assert_eq!((error.kind(), &*error.to_string()), (FleetErrorKind::Invalid, message));
+    let document = || RulesDocument::new(1, minute(60));
+    let network = AccessEntry::network("10.0.0.0/8", Access::Block);
+    for document in [
+        document().switched_off(true),
+        document().with_access([network]),
+        document().blocking_unknown_addresses(true),
     ] {
-        let error = alice.publish(Publication::rules(rules.clone())).await.unwrap_err();
-        assert_eq!(error.to_string(), message);
-        assert_eq!(error.kind(), FleetErrorKind::Invalid);
+        let error = alice.propose(Publication::restore(document)).await.unwrap_err();
+        assert_eq!(error.kind(), FleetErrorKind::Invalid, "{error}");
     }
-    let no_base = Publication::rules(minute(1)).rollout_percent(10);
-    assert_eq!(
-        alice.publish(no_base).await.unwrap_err().kind(),
-        FleetErrorKind::NothingPublished
-    );
-    assert_eq!(alice.current().await.unwrap(), None);
-
-    alice.publish(Publication::rules(minute(1))).await.unwrap();
-    let error = alice
-        .publish(Publication::rules(minute(2)).rollout_percent(101))
-        .await
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "rules document: roll_out: percent 101 is outside 0..=100"
-    );
-    let many = (0..40_000).map(|number| format!("tier {number}"));
-    let long = many.fold(Rules::new(), |rules, name| rules.unlimited(name));
-    let error = alice.publish(Publication::rules(long)).await.unwrap_err();
-    assert_eq!(error.kind(), FleetErrorKind::TooLong);
-    let servers = RedisStore::builder(shared_server().url());
-    let nameless = RulesPublisher::new(RedisRules::new(servers, "invalid").unwrap(), "a\nb");
+    let nameless = RulesPublisher::new(rules("invalid"), "a\nb");
     assert!(nameless.publish(Publication::rules(minute(3))).await.is_err());
-    assert_eq!(numbers(&alice).await, [1]);
+    assert_eq!(alice.current().await.unwrap(), None);
 }
 
 /// A head, a document and what is wrong with them. `other` is a document of another version.
@@ -383,27 +292,27 @@ async fn without_a_server_a_publication_is_an_error_and_not_a_wait_without_end()
 
 #[tokio::test]
 async fn a_cluster_has_all_of_a_rule_set_in_one_slot() {
-    let urls = shared_cluster().nodes.iter().map(RedisServer::url);
-    let alice = publisher_at(RedisStore::cluster_builder(urls), "in-a-cluster");
-    alice.publish(Publication::rules(minute(60))).await.unwrap();
-    alice
-        .publish(Publication::rules(minute(30)).rollout_percent(10))
-        .await
-        .unwrap();
-    alice.publish(Publication::roll_back()).await.unwrap();
+    let rules = rules_at(RedisStore::cluster_builder(shared_cluster().urls()), "in-a-cluster");
+    let (layer, alice) = (layer(), RulesPublisher::new(rules.clone(), "alice"));
+    let follower = follow(&layer, rules.clone());
+    alice.control(Control::switch_off()).await.unwrap();
+    alice.control(Control::block_network("203.0.113.9")).await.unwrap();
+    alice.publish(Publication::rules(hour(60))).await.unwrap();
+    let rollout = Publication::rules(hour(30)).rollout_percent(10);
+    alice.publish(rollout).await.unwrap();
+    let last = alice.publish(Publication::roll_back()).await.unwrap();
     assert_eq!(numbers(&alice).await, [3, 2, 1]);
-}
-
-/// The lines of the documentation after `ACL SETUSER` and a name, up to the end of the block.
-fn documented_user(documentation: &str, name: &str) -> Vec<String> {
-    let (_, lines) = documentation.split_once(&format!("ACL SETUSER {name} ")).unwrap();
-    let (lines, _) = lines.split_once("```").unwrap();
-    lines.split_whitespace().map(str::to_owned).collect()
-}
-
-fn add_user(server: &RedisServer, name: &str, rules: &[String]) -> String {
-    server.set_user(name, &rules.iter().map(String::as_str).collect::<Vec<_>>());
-    format!("redis://{name}:password@127.0.0.1:{}/", server.port())
+    until("all of it arrives", async || {
+        let status = follower.status();
+        let controls = status.is_off() && status.access_number() > 0;
+        controls && status.version() == Some(last.version()) && quota(&layer) == 60
+    })
+    .await;
+    until("it is reported", async || {
+        let reports = rules.instances().await.unwrap();
+        reports.iter().any(|report| report.version() == Some(last.version()))
+    })
+    .await;
 }
 
 /// The permissions are read from the documentation, so the test proves that the documented permissions suffice.
@@ -413,24 +322,20 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
     if !server.has_users() {
         return;
     }
-    let publisher_user = documented_user(GUIDE, "publisher");
-    let store_user = documented_user(include_str!("../../../../docs/PRODUCTION.md"), "limits");
-    let publisher_url = add_user(&server, "publisher", &publisher_user);
-    let store_url = add_user(&server, "limits", &store_user);
+    let with_documented = |guide, name| add_user(&server, name, &documented_user(guide, name));
+    let publisher_url = with_documented(GUIDE, "publisher");
+    let store_url = with_documented(PRODUCTION, "limits");
 
     let alice = publisher_at(RedisStore::builder(&publisher_url), "api");
     alice.publish(Publication::rules(minute(60))).await.unwrap();
-    alice
-        .publish(Publication::rules(minute(30)).rollout_percent(10))
-        .await
-        .unwrap();
+    let rollout = Publication::rules(minute(30)).rollout_percent(10);
+    alice.publish(rollout).await.unwrap();
     alice.publish(Publication::roll_back()).await.unwrap();
     assert!(alice.history().await.unwrap().len() > 2);
-    let rules = RedisRules::new(RedisStore::builder(&publisher_url), "api").unwrap();
+    let rules = rules_at(RedisStore::builder(&publisher_url), "api");
     assert!(rules.instances().await.unwrap().is_empty());
     // The switch and the access list have a separate user, which cannot change rules.
-    let on_call_user = documented_user(GUIDE, "on-call");
-    let bob = publisher_at(RedisStore::builder(add_user(&server, "on-call", &on_call_user)), "api");
+    let bob = publisher_at(RedisStore::builder(with_documented(GUIDE, "on-call")), "api");
     bob.control(Control::switch_off()).await.unwrap();
     bob.control(Control::block_network("203.0.113.9")).await.unwrap();
     bob.control(Control::block_network("203.0.113.8")).await.unwrap();
@@ -440,7 +345,7 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
 
     // An attacker who controls a service, and so has its password, can neither change nor read rules, even if its user
     // may run any command.
-    let any_command = ["on", ">password", "~quota:*", "resetchannels", "+@all"].map(str::to_owned);
+    let any_command = ["on", ">password", "~quota:*", "resetchannels", "+@all"];
     for url in [store_url.clone(), add_user(&server, "any-command", &any_command)] {
         let as_store = publisher_at(RedisStore::builder(url), "api");
         assert_forbidden(as_store.current().await.unwrap_err());
@@ -448,9 +353,8 @@ async fn with_the_documented_permissions_only_publishers_publish_and_only_stores
         assert_forbidden(as_store.control(Control::switch_off()).await.unwrap_err());
     }
     // An instance follows, and does not publish.
-    let instance_user = documented_user(GUIDE, "instances");
-    let instance_url = add_user(&server, "instances", &instance_user);
-    let instance = RedisRules::new(RedisStore::builder(&instance_url), "api").unwrap();
+    let instance_url = with_documented(GUIDE, "instances");
+    let instance = rules_at(RedisStore::builder(&instance_url), "api");
     assert!(instance.state().await.unwrap().version().unwrap().is_some());
     let as_instance = publisher_at(RedisStore::builder(&instance_url), "api");
     let force = Publication::rules(minute(1)).force();
