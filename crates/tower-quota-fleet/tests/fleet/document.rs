@@ -56,29 +56,6 @@ pub(crate) fn whole() -> RulesDocument {
         .blocking_unknown_addresses(true)
 }
 
-#[test]
-fn what_is_written_is_read_again() {
-    for document in [whole(), RulesDocument::new(1, Rules::new().policy(minute(60)))] {
-        let json = document.to_json().unwrap();
-        assert_eq!(RulesDocument::parse(json.as_bytes()), Ok(document), "{json}");
-    }
-    whole().check().unwrap();
-}
-
-/// Compared as text: two errors are equal only if their texts are.
-trait Text<T> {
-    fn error(self) -> String;
-}
-
-impl<T: std::fmt::Debug, E: std::fmt::Display> Text<T> for Result<T, E> {
-    fn error(self) -> String {
-        match self {
-            Ok(read) => panic!("{read:?} was read"),
-            Err(error) => error.to_string(),
-        }
-    }
-}
-
 const RULES: &str = r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 60}]}"#;
 
 /// Fields of a document with invalid values, and the resulting errors. `RULES` is a placeholder for rules.
@@ -91,11 +68,6 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ),
     ("version", "0", "version 0 is outside 1..=9007199254740991"),
     ("version", "9007199254740992", "version 9007199254740992 is outside"),
-    (
-        "version",
-        "-1",
-        "version: invalid value: integer `-1`, expected u64 at line 1",
-    ),
     (
         "author",
         "5",
@@ -111,16 +83,6 @@ const MISTAKES: &[(&str, &str, &str)] = &[
         "rules",
         "7",
         "rules: invalid type: integer `7`, expected rules: a map with `policies` or `tiers`",
-    ),
-    (
-        "rules",
-        r#"{"policies": [{"name": "a", "quotas": 1}]}"#,
-        "rules: unknown field `quotas`, expected one of `name`",
-    ),
-    (
-        "rules",
-        r#"{"policies": [{"name": "b", "quota": 1}]}"#,
-        r#"policy "b": `window_seconds`"#,
     ),
     ("roll_out", r#"{"percent": 10}"#, "roll_out: missing field `rules`"),
     (
@@ -180,13 +142,9 @@ fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
         document["rules"] = serde_json::from_str(RULES).unwrap();
         document[field] = serde_json::from_str(&value.replace("RULES", RULES)).unwrap();
         let json = document.to_string();
-        let error = RulesDocument::parse(json.as_bytes());
-        assert_eq!(
-            error.as_ref().map_err(|error| error.kind()),
-            Err(Kind::Malformed),
-            "{json}"
-        );
-        let error = error.error();
+        let error = RulesDocument::parse(json.as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Malformed, "{json}");
+        let error = error.to_string();
         assert!(
             error.starts_with("rules document: ") && error.contains(expected),
             "{json}: {error}"
@@ -198,7 +156,7 @@ fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
 fn a_document_that_is_cut_off_or_no_json_is_an_error_with_line_and_column() {
     let json = whole().to_json().unwrap();
     for end in (0..json.len() - 1).filter(|end| json.is_char_boundary(*end)) {
-        let error = RulesDocument::parse(&json.as_bytes()[..end]).error();
+        let error = RulesDocument::parse(&json.as_bytes()[..end]).unwrap_err().to_string();
         assert!(error.contains("at line "), "{end}: {error}");
     }
     for other in [
@@ -211,10 +169,15 @@ fn a_document_that_is_cut_off_or_no_json_is_an_error_with_line_and_column() {
         "{}x",
         "{\"format\": 1, \"format\": 1}",
     ] {
-        let error = RulesDocument::parse(other.as_bytes()).error();
+        let error = RulesDocument::parse(other.as_bytes()).unwrap_err().to_string();
         assert!(error.contains("at line 1 column "), "{other}: {error}");
     }
-    assert!(RulesDocument::parse(&[0xff; 100]).error().contains("at line 1 column "));
+    assert!(
+        RulesDocument::parse(&[0xff; 100])
+            .unwrap_err()
+            .to_string()
+            .contains("at line 1 column ")
+    );
     // Depth takes no stack.
     let brackets = "[".repeat(RulesDocument::MAX_LENGTH - 100);
     for deep in [
@@ -230,22 +193,6 @@ fn a_document_that_is_cut_off_or_no_json_is_an_error_with_line_and_column() {
 }
 
 #[test]
-fn a_newer_format_says_so_whatever_else_it_has() {
-    for json in [
-        r#"{"format": 2}"#,
-        r#"{"rules": 7, "format": 18446744073709551615, "new": [{}]}"#,
-    ] {
-        let error = RulesDocument::parse(json.as_bytes()).unwrap_err();
-        assert_eq!(error.kind(), Kind::NewerFormat);
-        assert!(
-            error
-                .to_string()
-                .contains("is newer than 1, the newest that this release of tower-quota can read")
-        );
-    }
-}
-
-#[test]
 fn a_document_above_the_largest_length_is_neither_read_nor_written() {
     let mut longest = RulesDocument::new(1, Rules::new().policy(minute(1))).to_json().unwrap();
     longest.extend(std::iter::repeat_n(' ', RulesDocument::MAX_LENGTH - longest.len()));
@@ -254,10 +201,6 @@ fn a_document_above_the_largest_length_is_neither_read_nor_written() {
     let error = RulesDocument::parse(longest.as_bytes()).unwrap_err();
     assert_eq!(error.kind(), Kind::TooLong);
     assert_eq!(error.to_string(), "rules document: longer than 1048576 bytes");
-    assert_eq!(
-        RulesDocument::parse(&vec![b' '; 10 << 20]).unwrap_err().kind(),
-        Kind::TooLong
-    );
 
     let entry = |number: u32| AccessEntry::network(number.to_string(), Access::Block);
     let document = whole().with_access((0..30_000).map(entry));
@@ -284,14 +227,6 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
     for (invalid, expected) in [
         (document(Rules::new()), "policies: at least one is required"),
         (
-            document(rules(&[minute(1), minute(2)])),
-            "policy \"minute\": duplicate name",
-        ),
-        (
-            document(rules(&[minute(1)]).tier("free", [minute(1)])),
-            "`policy` and `tiers` cannot be combined",
-        ),
-        (
             too_large,
             "roll_out: policy \"minute\": quota 18446744073709551615 is outside 0..=999999999999999",
         ),
@@ -300,7 +235,7 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
             "access rules: \"203.0.113.0/33\" is not an IP address or network",
         ),
     ] {
-        let error = invalid.check().error();
+        let error = invalid.check().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -322,9 +257,15 @@ fn what_the_format_cannot_express_is_not_written() {
             "has more than 24 characters",
         ),
     ] {
-        let error = RulesDocument::new(1, Rules::new().policy(policy)).to_json().error();
+        let error = RulesDocument::new(1, Rules::new().policy(policy))
+            .to_json()
+            .unwrap_err()
+            .to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let error = RulesDocument::new(0, Rules::new().policy(minute(1))).to_json().error();
+    let error = RulesDocument::new(0, Rules::new().policy(minute(1)))
+        .to_json()
+        .unwrap_err()
+        .to_string();
     assert_eq!(error, "rules document: version 0 is outside 1..=9007199254740991");
 }
