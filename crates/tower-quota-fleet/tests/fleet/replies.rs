@@ -1,18 +1,20 @@
 //! A faulty proxy loses, doubles or swaps replies, and no call receives the reply to another one.
 
-#![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
-
-use std::{fmt::Debug, time::Duration};
+use std::fmt::Debug;
 
 use futures_util::future::{BoxFuture, join_all};
-use test_kit::{Proxy, RedisServer, ReplyFault};
-use tokio::time::{sleep, timeout};
+use test_kit::{
+    Proxy, RedisServer, ReplyFault,
+    load::{HANG, until},
+};
+use tokio::time::timeout;
 use tower_quota::{CallerQuotas, PartitionKey, RedisStore, redis::cmd};
-use tower_quota_fleet::{Contract, Contracts, Control, Publication, RedisRules, RulesPublisher, RulesSource};
+use tower_quota_fleet::{Contract, Contracts, Control, Publication, RulesSource};
 
-use crate::source::hour;
-
-const HANG: Duration = Duration::from_secs(30);
+use crate::{
+    servers::{publisher_at, rules_at},
+    source::hour,
+};
 
 const FAULTS: [ReplyFault; 3] = [ReplyFault::Drop, ReplyFault::Double, ReplyFault::Swap];
 
@@ -55,12 +57,7 @@ async fn each_answer_is_its_own(proxy: &Proxy, questions: Vec<Question<'_>>) {
                 );
             }
             assert!(answers.iter().any(Result::is_err), "{fault:?} {place} was not noticed");
-            let healed = async {
-                while ask().await != own {
-                    sleep(Duration::from_millis(10)).await;
-                }
-            };
-            timeout(HANG, healed).await.expect("the connection is replaced");
+            until("the connection is replaced", async || ask().await == own).await;
         }
     }
 }
@@ -85,13 +82,12 @@ async fn a_disturbed_reply_gives_no_customer_the_contract_of_another() {
 async fn a_disturbed_reply_gives_no_instance_another_version_order_list_or_document() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
-    let direct = RedisRules::new(RedisStore::builder(server.url()), "replies").unwrap();
-    let publisher = RulesPublisher::new(direct, "tests");
+    let publisher = publisher_at(RedisStore::builder(server.url()), "replies");
     let published = publisher.publish(Publication::rules(hour(7))).await.unwrap();
     for control in [Control::switch_off(), Control::block_network("192.0.2.0/24")] {
         publisher.control(control).await.unwrap();
     }
-    let rules = RedisRules::new(RedisStore::builder(proxy.url()), "replies").unwrap();
+    let rules = rules_at(RedisStore::builder(proxy.url()), "replies");
     let (rules, version) = (&rules, published.version());
     let questions = vec![
         question(move || rules.state()),

@@ -1,17 +1,16 @@
 //! Rules in a Redis behind sentinels.
 
-#![allow(clippy::disallowed_methods, reason = "a server does not follow virtual time")]
-
 use std::time::Duration;
 
-use test_kit::{RedisServer, Sentinels, eventually};
-use tokio::time::{sleep, timeout};
-use tower_quota::{CallerQuotas, PartitionKey, RateLimitLayer, RedisStore, redis::cmd};
-use tower_quota_fleet::{Contract, Contracts, Publication, RedisRules, RulesFollower, RulesPublisher};
+use test_kit::{RedisServer, Sentinels, eventually, load::until};
+use tokio::time::timeout;
+use tower_quota::{CallerQuotas, PartitionKey, RedisStore, redis::cmd};
+use tower_quota_fleet::{Contract, Contracts, Publication, RulesPublisher};
 
 use crate::{
     events::log,
-    source::{hour, layer, quota},
+    servers::{PRODUCTION, documented_user, rules_at},
+    source::{follow, hour, layer, quota},
 };
 
 /// Sentinels promote no replica that was cut off for more than ten times this before the primary went down.
@@ -29,34 +28,6 @@ fn cut_off_the_replica(server: &RedisServer) {
     server.command(&["CLIENT", "KILL", "TYPE", "replica"]);
 }
 
-/// Waits until an instance reports that it has seen this version.
-async fn until_reported(rules: &RedisRules, number: u64) {
-    let has_reported = async || {
-        let reports = rules.instances().await.unwrap_or_default();
-        reports.iter().any(|report| report.newest() == number)
-    };
-    let reported = async {
-        while !has_reported().await {
-            sleep(Duration::from_millis(50)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), reported).await.unwrap();
-}
-
-/// Waits until the layer has this quota by this version. A change is logged before the status shows it.
-async fn follows(follower: &RulesFollower, layer: &RateLimitLayer, quota_then: u64, number: u64) {
-    let is_so = || {
-        let version = follower.status().version();
-        quota(layer) == quota_then && version.is_some_and(|version| version.number() == number)
-    };
-    let follows = async {
-        while !is_so() {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    timeout(Duration::from_secs(60), follows).await.unwrap();
-}
-
 /// The replica has not heard of the last publication when it becomes the primary.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_was_lost() {
@@ -66,27 +37,32 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     }
     drop(log("rules=sentinel"));
     let redis = RedisStore::sentinel_builder(servers.urls(), Sentinels::SERVICE);
-    let rules = RedisRules::new(redis, "sentinel").unwrap();
-    let follower = RulesFollower::builder(layer.limiter().rules(), rules.clone())
-        .start()
-        .unwrap();
+    let rules = rules_at(redis, "sentinel");
+    let follower = follow(&layer, rules.clone());
     let publisher = RulesPublisher::new(rules.clone(), "alice");
-    let until = async |quota, number| follows(&follower, &layer, quota, number).await;
+    // A change is logged before the status shows it.
+    let follows = async |quota_then, number| {
+        until("the layer follows", async || {
+            let version = follower.status().version();
+            quota(&layer) == quota_then && version.is_some_and(|version| version.number() == number)
+        })
+        .await;
+    };
     for quota in [10, 20] {
         publisher.publish(Publication::rules(hour(quota))).await.unwrap();
     }
-    until(20, 2).await;
+    follows(20, 2).await;
 
     set_patience(&servers);
     let primary = servers.primary();
     let server = &servers.servers[primary];
     cut_off_the_replica(server);
     let lost = publisher.publish(Publication::rules(hour(30))).await.unwrap().version();
-    until(30, 3).await;
+    follows(30, 3).await;
     server.kill();
     servers.wait_for_primary(1 - primary);
 
-    until(20, 2).await;
+    follows(20, 2).await;
     assert_eq!(follower.status().rejected(), None);
     let event = "did a failover lose a publication? rules=sentinel version=2 ";
     let lines = log(event);
@@ -95,19 +71,15 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
         "{lines:?}"
     );
     // The next one has a number above the one that was lost, which the instance reports.
-    until_reported(&rules, lost.number()).await;
+    until("it is reported", async || {
+        let reports = rules.instances().await.unwrap_or_default();
+        reports.iter().any(|report| report.newest() == lost.number())
+    })
+    .await;
     let next = publisher.publish(Publication::rules(hour(40))).await.unwrap().version();
     assert_eq!(next.number(), lost.number() + 1);
-    until(40, 4).await;
+    follows(40, 4).await;
     assert_eq!(follower.status().version(), Some(next));
-}
-
-/// The permissions that the guide gives to the user of the sentinels.
-fn sentinel_permissions() -> Vec<&'static str> {
-    let (_, rule) = include_str!("../../../../docs/PRODUCTION.md")
-        .split_once("ACL SETUSER sentinels ")
-        .unwrap();
-    rule.split("```").next().unwrap().split_whitespace().collect()
 }
 
 /// Sentinel demotes the old primary about ten seconds after the failover, and never in this test.
@@ -119,7 +91,7 @@ async fn after_an_ordered_failover_no_contract_goes_to_the_old_primary() {
         return;
     }
     for sentinel in &servers.sentinels {
-        sentinel.set_user("limits", &sentinel_permissions());
+        sentinel.set_user("limits", &documented_user(PRODUCTION, "sentinels"));
     }
     let urls = servers.urls().into_iter();
     let urls = urls.map(|url| url.replace("redis://", "redis://limits:password@"));
@@ -135,14 +107,11 @@ async fn after_an_ordered_failover_no_contract_goes_to_the_old_primary() {
     assert_eq!(servers.sentinels[0].command(&failover), "OK");
     tokio::task::block_in_place(|| servers.wait_for_primary(1));
     let keys = new.command(&["DBSIZE"]);
-    let follows = async {
-        while new.command(&["DBSIZE"]) == keys {
-            let _ = table.set(&customer("probe"), &contract).await;
-        }
-    };
-    timeout(Duration::from_secs(60), follows)
-        .await
-        .expect("the store follows");
+    until("the store follows", async || {
+        let _ = table.set(&customer("probe"), &contract).await;
+        new.command(&["DBSIZE"]) != keys
+    })
+    .await;
     assert!(old.has_role("master"));
 
     let keys = old.command(&["DBSIZE"]);
@@ -166,12 +135,7 @@ async fn attempts_to_connect_to_a_primary_that_hangs_end_with_the_failover() {
         let asked = timeout(Duration::from_millis(300), store.command("any", cmd("TIME"))).await;
         asked.is_ok_and(|answer| answer.is_ok())
     };
-    let until_it_answers = async || {
-        while !answers().await {
-            sleep(Duration::from_millis(10)).await;
-        }
-    };
-    until_it_answers().await;
+    until("the store answers", answers).await;
     for sentinel in &servers.sentinels {
         // Sentinels subscribe to the servers, and not to each other.
         let is_heard = || sentinel.command(&["CLIENT", "LIST"]).contains(" sub=1 ");
@@ -180,7 +144,5 @@ async fn attempts_to_connect_to_a_primary_that_hangs_end_with_the_failover() {
     servers.servers[0].pause();
     while answers().await {}
     tokio::task::block_in_place(|| servers.wait_for_primary(1));
-    timeout(Duration::from_secs(30), until_it_answers())
-        .await
-        .expect("the store follows");
+    until("the store follows", answers).await;
 }

@@ -13,7 +13,10 @@ use tower_quota::{QuotaPolicy, RateLimitLayer, RedisStore, Rules};
 use tower_quota_fleet::{InstanceReport, RedisRules, RulesFollower, RulesSource, RulesVersion};
 
 use self::program::options::Options;
-use crate::source::{layer, pass, reported};
+use crate::{
+    servers::{key, rules, rules_at},
+    source::{layer, pass, reported},
+};
 
 /// A separate rule set, and files of rules.
 struct Terminal {
@@ -58,6 +61,14 @@ impl Terminal {
         match program::run(&options).await {
             Ok(report) => (report.code(), report.printed(options.json)),
             Err(failure) => (failure.code(), failure.to_string()),
+        }
+    }
+
+    /// Types lines, each of which ends with a code, and prints a text.
+    async fn carries_out(&self, lines: &[(&str, u8, &str)]) {
+        for (line, code, printed) in lines {
+            let (exit, text) = self.types(line).await;
+            assert!(exit == *code && text.contains(printed), "{line}: {exit}, {text}");
         }
     }
 
@@ -175,10 +186,7 @@ async fn a_night_on_call_is_told_line_by_line() {
     terminal.file("zero.json", &policy(0));
     let lost = json!({"format": 1, "version": 77, "author": "bob", "rules": policy(70)});
     terminal.file("document.json", &lost);
-    for &(line, code, printed) in NIGHT {
-        let (exit, text) = terminal.types(line).await;
-        assert!(exit == code && text.contains(printed), "{line}: {exit}, {text}");
-    }
+    terminal.carries_out(NIGHT).await;
 }
 
 /// Command lines that are rejected, with the exit status and a part of what is printed.
@@ -244,10 +252,7 @@ async fn a_line_that_cannot_be_meant_so_is_not_carried_out() {
         &json!({"policies": [{"name": "minute", "quota": 1, "window_secods": 60}]}),
     );
     terminal.types("publish 60.json --yes").await;
-    for &(line, code, printed) in SLIPS {
-        let (exit, text) = terminal.types(line).await;
-        assert!(exit == code && text.contains(printed), "{line}: {exit}, {text}");
-    }
+    terminal.carries_out(SLIPS).await;
     assert_eq!(terminal.json("show").await["version"], 1);
     let (code, help) = terminal.types("--help").await;
     assert!(
@@ -290,7 +295,7 @@ fn reading(name: &str, version: RulesVersion, mut more: Value) -> InstanceReport
 async fn the_instances_that_do_not_follow_are_named() {
     let terminal = Terminal::new("followers");
     terminal.types("publish 60.json --yes").await;
-    let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
+    let rules = rules(terminal.set);
     let first = rules.state().await.unwrap().version().unwrap().unwrap();
     let report = |name: &str, version: RulesVersion| reading(name, version, json!({}));
     let web_2 = |more: Value| reading("web-2", first, more);
@@ -309,11 +314,8 @@ async fn the_instances_that_do_not_follow_are_named() {
     let expected = "instances: applied by 0 of 3\n  web-1 has not read the change yet\n  \
                     web-2 has not read the change yet\n  web-3 does not read the switch and the access list\n";
     assert!(code == 5 && text.ends_with(expected), "{code} {text}");
-    shared_server().command(&[
-        "ZREM",
-        "rules:{quota:followers}:instances",
-        &serde_json::to_string(&old).unwrap(),
-    ]);
+    let old = serde_json::to_string(&old).unwrap();
+    shared_server().command(&["ZREM", &key("followers", "instances"), &old]);
 
     let (code, text) = terminal.types("publish 30.json --yes").await;
     assert!(
@@ -337,7 +339,7 @@ async fn the_instances_that_do_not_follow_are_named() {
 #[tokio::test]
 async fn after_a_flush_instances_that_report_late_are_counted() {
     let terminal = Terminal::new("flushed");
-    let rules = RedisRules::new(RedisStore::builder(shared_server().url()), terminal.set).unwrap();
+    let rules = rules(terminal.set);
     let lost = RulesVersion::of(42, b"lost");
     let report = move |name: &str| {
         let controls = json!({"switch": 7, "access": 0});
@@ -385,7 +387,7 @@ struct Losing {
 impl Losing {
     async fn start(set: &'static str) -> Self {
         let server = RedisServer::start();
-        let rules = RedisRules::new(RedisStore::builder(server.url()), set).unwrap();
+        let rules = rules_at(RedisStore::builder(server.url()), set);
         let instances = ["web-1", "web-2"].map(|name| {
             let layer = layer();
             let follower = RulesFollower::builder(layer.limiter().rules(), rules.clone());
@@ -421,7 +423,7 @@ async fn an_order_after_a_loss_of_the_other_part_is_applied_by_all() {
     const APPLIED: &str = "instances: applied by 2 of 2\n";
     let all = Losing::start("lost-part").await;
     all.types("block 203.0.113.8", APPLIED).await;
-    let [head, list] = ["access_head", "access"].map(|kind| format!("rules:{{quota:lost-part}}:{kind}"));
+    let [head, list] = ["access_head", "access"].map(|kind| key("lost-part", kind));
     let backup = [&head, &list].map(|key| all.server.command(&["GET", key]));
     all.types("block 203.0.113.9", APPLIED).await;
     for (key, value) in [&head, &list].into_iter().zip(&backup) {
@@ -444,10 +446,8 @@ async fn a_publication_after_a_loss_of_the_reports_waits_for_the_instances() {
     all.types("publish 60.json --yes", "instances: 2\n  2 run version 1\n")
         .await;
     // If a server was unavailable for a while, its reports have expired.
-    assert_eq!(
-        all.server.command(&["DEL", "rules:{quota:lost-reports}:instances"]),
-        "1"
-    );
+    let deleted = all.server.command(&["DEL", &key("lost-reports", "instances")]);
+    assert_eq!(deleted, "1");
     all.types("publish 30.json --yes", "instances: 2\n  2 run version 2\n")
         .await;
 }
@@ -456,7 +456,7 @@ async fn a_publication_after_a_loss_of_the_reports_waits_for_the_instances() {
 async fn what_cannot_be_read_is_said_with_the_way_out() {
     let terminal = Terminal::new("broken");
     terminal.types("publish 60.json --yes").await;
-    shared_server().command(&["SET", "rules:{quota:broken}:document", "{}"]);
+    shared_server().command(&["SET", &key("broken", "document"), "{}"]);
     for line in ["show", "publish 30.json --yes", "rollback --yes"] {
         let (code, text) = terminal.types(line).await;
         assert!(
@@ -528,10 +528,7 @@ const CONTRACTS: &[(&str, u8, &str)] = &[
 #[tokio::test]
 async fn contracts_are_set_topped_up_shown_and_removed() {
     let terminal = Terminal::new("contracts-of-the-terminal");
-    for (line, code, part) in CONTRACTS {
-        let (done, printed) = terminal.types(line).await;
-        assert!(done == *code && printed.contains(part), "{line}: {done} {printed}");
-    }
+    terminal.carries_out(CONTRACTS).await;
     let shown = terminal.json("contract customer 4711").await;
     assert_eq!(
         shown["quotas"]["policies"]["minute"],
