@@ -86,16 +86,6 @@ async fn a_wait_of_a_second_or_more_is_obeyed_as_it_is() {
     assert_eq!(times(answers, 5).await, [0, 1, 21, 25, 33]);
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_doubled_wait_ends_at_the_cap() {
-    let script = Script::new([(429, vec![])]);
-    let client = script.client(patient().caps(Caps::new(seconds(10), 100).unwrap()));
-    for _ in 0..8 {
-        client.clone().oneshot(get(URI)).await.unwrap();
-    }
-    assert_eq!(script.times(), [0, 1, 3, 7, 15, 25, 35, 45]);
-}
-
 /// Each of them is rejected by the same lack of quota.
 #[tokio::test(start_paused = true)]
 async fn rejections_of_requests_that_were_sent_together_count_once() {

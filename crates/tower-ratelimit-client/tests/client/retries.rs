@@ -3,7 +3,7 @@
 use futures_util::future::join_all;
 use tower::ServiceExt;
 use tower_layer::Layer;
-use tower_ratelimit_client::Strategy;
+use tower_ratelimit_client::{Retry, Strategy};
 
 use super::*;
 
@@ -19,6 +19,13 @@ fn post(content: &str) -> Request<String> {
         .header("x-kept", "yes")
         .body(content.to_owned())
         .unwrap()
+}
+
+/// The status of the response to a request, and the seconds at which a server that always gives this answer got it.
+async fn sent<R: Retry<String>>(builder: ClientLayerBuilder<R>, answer: (u16, Vec<&'static str>)) -> (u16, Vec<u64>) {
+    let script = Script::new([answer]);
+    let response = script.client(builder).oneshot(post("")).await.unwrap();
+    (response.status().as_u16(), script.times())
 }
 
 /// F8
@@ -52,10 +59,9 @@ async fn after_so_many_retries_the_rejection_is_the_response() {
 /// A7: without a `Retry-After`, a quota of 0 is the last word.
 #[tokio::test(start_paused = true)]
 async fn a_rejection_by_a_closed_policy_is_final() {
-    let script = Script::new([(429, vec![r#"ratelimit: "a";r=0"#, r#"ratelimit-policy: "a";q=0;w=60"#])]);
-    let client = script.client(builder().retries(3, content_of));
-    assert_eq!(client.oneshot(post("")).await.unwrap().status(), 429);
-    assert_eq!(script.times(), [0]);
+    let closed = vec![r#"ratelimit: "a";r=0"#, r#"ratelimit-policy: "a";q=0;w=60"#];
+    let retrying = builder().retries(3, content_of);
+    assert_eq!(sent(retrying, (429, closed)).await, (429, vec![0]));
 }
 
 /// A limiter has not processed a request that it rejects with 429; after a 503, this is unknown.
@@ -89,20 +95,16 @@ async fn only_what_was_not_processed_or_may_be_processed_twice_is_sent_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_retry_that_could_not_be_in_time_is_not_made() {
-    let script = Script::new([(429, vec!["retry-after: 8"])]);
-    let client = script.client(builder().queue_timeout(seconds(20)).retries(9, content_of));
-    let response = client.oneshot(post("")).await.unwrap();
-    assert_eq!(response.status(), 429);
-    assert_eq!(script.times(), [0, 8, 16]);
+    let impatient = builder().queue_timeout(seconds(20)).retries(9, content_of);
+    let rejection = (429, vec!["retry-after: 8"]);
+    assert_eq!(sent(impatient, rejection).await, (429, vec![0, 8, 16]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_only_observes_sends_nothing_again() {
-    let script = Script::new([(429, vec!["retry-after: 1"])]);
-    let client = script.client(builder().strategy(Strategy::Observe).retries(3, content_of));
-    let response = client.oneshot(post("")).await.unwrap();
-    assert_eq!(response.status(), 429);
-    assert_eq!(script.times(), [0]);
+    let observing = builder().strategy(Strategy::Observe).retries(3, content_of);
+    let rejection = (429, vec!["retry-after: 1"]);
+    assert_eq!(sent(observing, rejection).await, (429, vec![0]));
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,11 +122,9 @@ async fn a_retry_that_finds_no_place_to_wait_in_is_not_made() {
 
 #[tokio::test(start_paused = true)]
 async fn content_that_cannot_be_had_again_is_sent_once() {
-    let script = Script::new([(429, vec!["retry-after: 1"])]);
-    let client = script.client(builder().retries(3, |_: &String| None));
-    let response = client.oneshot(post("")).await.unwrap();
-    assert_eq!(response.status(), 429);
-    assert_eq!(script.times(), [0]);
+    let without_content = builder().retries(3, |_: &String| None);
+    let rejection = (429, vec!["retry-after: 1"]);
+    assert_eq!(sent(without_content, rejection).await, (429, vec![0]));
 }
 
 /// Without retries, the content does not need `Clone`.
@@ -135,24 +135,6 @@ async fn content_that_cannot_be_cloned_can_be_sent() {
         Ok::<_, Infallible>(Response::new(()))
     }));
     client.oneshot(Request::new(Once)).await.unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_crowd_that_is_rejected_returns_one_by_one_until_one_passes() {
-    let rejected = (429, vec!["retry-after: 5"]);
-    let mut answers = vec![rejected; 11];
-    answers.push((200, vec![]));
-    let script = Script::new(answers).taking(seconds(1));
-    let client = script.client(builder().retries(3, content_of));
-    let calls = (0..10).map(|_| client.clone().oneshot(post("")));
-    for response in join_all(calls).await {
-        assert_eq!(response.unwrap().status(), 200);
-    }
-    let mut expected = vec![0; 10];
-    // Each exchange takes a second.
-    expected.extend([6, 12]);
-    expected.extend([13; 9]);
-    assert_eq!(script.times(), expected);
 }
 
 #[tokio::test(start_paused = true)]
