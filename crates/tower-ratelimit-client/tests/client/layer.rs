@@ -184,8 +184,7 @@ async fn a_request_that_waits_for_an_answer_gives_up_when_its_patience_ends() {
     });
     let client = layer.layer(hangs);
     client.clone().oneshot(get(URI)).await.unwrap();
-    let mut trial = task::spawn(client.clone().oneshot(get("http://a.example/hangs")));
-    assert_pending!(trial.poll());
+    let _trial = pending(client.clone().oneshot(get("http://a.example/hangs")));
     let start = Instant::now();
     let error = throttled(client.oneshot(get(URI)).await);
     assert_eq!((error.kind(), start.elapsed()), (ThrottledKind::TooLong, seconds(3)));
@@ -393,11 +392,9 @@ async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_
     });
     let layer = builder().max_origins(3).build().unwrap();
     let client = layer.layer(server);
-    let mut on_its_way = task::spawn(client.clone().oneshot(get("http://slow.example/")));
-    assert_pending!(on_its_way.poll());
+    let _on_its_way = pending(client.clone().oneshot(get("http://slow.example/")));
     client.clone().oneshot(get(URI)).await.unwrap();
-    let mut waits = task::spawn(client.clone().oneshot(get(URI)));
-    assert_pending!(waits.poll());
+    let _waits = pending(client.clone().oneshot(get(URI)));
     client.clone().oneshot(get("http://news.example/")).await.unwrap();
 
     for number in 0..20 {

@@ -18,12 +18,17 @@ mod retries;
 use std::{
     collections::VecDeque,
     convert::Infallible,
+    fmt::Debug,
     sync::{Arc, LazyLock, Mutex},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, request};
 use tokio::time::Instant;
+use tokio_test::{
+    assert_pending,
+    task::{self, Spawn},
+};
 use tower::{Service, service_fn, util::BoxCloneSyncService};
 use tower_layer::Layer;
 use tower_ratelimit_client::{Advice, Caps, Client, ClientLayer, ClientLayerBuilder, Exchange};
@@ -146,6 +151,13 @@ impl Script {
 /// Settings that tests can do sums with.
 fn builder() -> ClientLayerBuilder {
     ClientLayer::builder().jitter_percent(0)
+}
+
+/// A call that cannot be completed yet.
+fn pending<F: Future<Output: Debug>>(call: F) -> Spawn<F> {
+    let mut call = task::spawn(call);
+    assert_pending!(call.poll());
+    call
 }
 
 fn get(uri: &str) -> Request<String> {

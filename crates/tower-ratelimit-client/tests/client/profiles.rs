@@ -81,47 +81,31 @@ const ANTHROPIC: [&str; 13] = [
 
 #[test]
 fn responses_that_services_have_sent_are_read() {
-    let github = read(Profile::github(), 200, &GITHUB);
-    // One hour, which the client caps at ten minutes.
-    assert_eq!(
-        told(&github.limits()[0]),
-        (None, "requests", Some(60), Some(58), Some(600))
-    );
-
-    let open_ai = read(Profile::open_ai(), 200, &OPEN_AI);
-    let [requests, tokens] = open_ai.limits() else {
-        panic!("{open_ai:?}")
-    };
-    assert_eq!(
-        told(requests),
-        (Some("requests"), "requests", Some(5_000), Some(4_999), Some(0))
-    );
-    assert_eq!(requests.reset(), Some(Duration::from_millis(12)));
-    // Units are capped at 10,000.
-    assert_eq!(
-        told(tokens),
-        (Some("tokens"), "tokens", Some(10_000), Some(10_000), Some(0))
-    );
-
-    let anthropic = read(Profile::anthropic(), 200, &ANTHROPIC);
-    let told: Vec<_> = anthropic.limits().iter().map(told).collect();
-    let ten = Some(10_000);
-    assert_eq!(
-        told,
-        [
-            (Some("requests"), "requests", Some(1_000), Some(999), Some(0)),
-            (Some("tokens"), "tokens", ten, ten, Some(0)),
-            (Some("input-tokens"), "tokens", ten, ten, Some(0)),
-            (Some("output-tokens"), "tokens", ten, ten, Some(0)),
-        ]
-    );
-    for advice in [github, open_ai, anthropic] {
-        assert!(
-            advice.ignored().is_empty() && advice.retry_after().is_none(),
-            "{advice:?}"
-        );
-        assert_eq!(advice.dialect(), None);
+    let (most, now) = (Some(10_000), Some(0));
+    let github: &[Told] = &[(None, "requests", Some(60), Some(58), Some(600))];
+    let open_ai: &[Told] = &[
+        (Some("requests"), "requests", Some(5_000), Some(4_999), now),
+        (Some("tokens"), "tokens", most, most, now),
+    ];
+    let anthropic: &[Told] = &[
+        (Some("requests"), "requests", Some(1_000), Some(999), now),
+        (Some("tokens"), "tokens", most, most, now),
+        (Some("input-tokens"), "tokens", most, most, now),
+        (Some("output-tokens"), "tokens", most, most, now),
+    ];
+    // The caps are 10,000 units and ten minutes.
+    for (profile, lines, expected) in [
+        (Profile::github(), &GITHUB[..], github),
+        (Profile::open_ai(), &OPEN_AI, open_ai),
+        (Profile::anthropic(), &ANTHROPIC, anthropic),
+    ] {
+        let advice = read(profile, 200, lines);
+        assert_eq!(advice.limits().iter().map(told).collect::<Vec<_>>(), expected);
+        assert!(advice.ignored().is_empty(), "{advice:?}");
+        assert_eq!((advice.retry_after(), advice.dialect()), (None, None));
     }
+    let exact = read(Profile::open_ai(), 200, &OPEN_AI).limits()[0].reset();
+    assert_eq!(exact, Some(Duration::from_millis(12)));
 }
 
 /// The recorded responses of express-rate-limit have `X-RateLimit-*` beside the fields of draft-06.

@@ -25,11 +25,16 @@ fn response(lines: &[&str]) -> Response<()> {
 async fn after(layer: ClientLayer, lines: &[&str]) -> (Client<Mock, NoRetries>, MockHandle) {
     let (mock, mut handle) = mock::pair();
     let client = layer.layer(mock);
-    let mut first = task::spawn(client.clone().oneshot(get(URI)));
-    assert_pending!(first.poll());
+    let mut first = pending(client.clone().oneshot(get(URI)));
     next(&mut handle).await.send_response(response(lines));
     assert_ready_ok!(first.poll());
     (client, handle)
+}
+
+/// A service that takes one request at a time.
+fn limited() -> (ConcurrencyLimit<Mock>, MockHandle) {
+    let (mock, handle) = mock::pair();
+    (ConcurrencyLimit::new(mock, 1), handle)
 }
 
 async fn next(handle: &mut MockHandle) -> SendResponse<Response<()>> {
@@ -63,16 +68,13 @@ fn clients_and_their_futures_go_from_thread_to_thread() {
 async fn a_request_that_waits_holds_no_service_that_is_ready() {
     let layer = builder().build().unwrap();
     let (_, _handle) = after(layer.clone(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
-    let (mock, mut handle) = mock::pair();
-    let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);
+    let (limited, mut handle) = limited();
     let mut client = layer.layer(limited.clone());
     client.ready().await.unwrap();
-    let mut waiting = task::spawn(client.call(get(URI)));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(client.call(get(URI)));
 
     // Another request takes the place, and still has it when the turn comes.
-    let mut other = task::spawn(limited.oneshot(get(URI)));
-    assert_pending!(other.poll());
+    let mut other = pending(limited.oneshot(get(URI)));
     let respond = next(&mut handle).await;
     tokio::time::advance(seconds(11)).await;
     assert_pending!(waiting.poll());
@@ -89,13 +91,11 @@ async fn a_request_that_waits_holds_no_service_that_is_ready() {
 async fn a_request_that_is_not_sent_lets_its_ready_service_go() {
     let layer = builder().queue_timeout(Duration::ZERO).build().unwrap();
     let (_, _handle) = after(layer.clone(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
-    let (mock, mut handle) = mock::pair();
-    let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);
+    let (limited, mut handle) = limited();
     let mut client = layer.layer(limited.clone());
     client.ready().await.unwrap();
     client.call(get(URI)).await.unwrap_err();
-    let mut other = task::spawn(limited.oneshot(get(URI)));
-    assert_pending!(other.poll());
+    let mut other = pending(limited.oneshot(get(URI)));
     next(&mut handle).await.send_response(response(&[]));
     assert_ready_ok!(other.poll());
 }
@@ -104,8 +104,7 @@ async fn a_request_that_is_not_sent_lets_its_ready_service_go() {
 async fn it_is_ready_when_its_service_is_and_fails_when_that_fails() {
     let (mut client, mut handle) = after(builder().build().unwrap(), &[]).await;
     handle.allow(0);
-    let mut ready = task::spawn(async move { client.ready().await.map(drop) });
-    assert_pending!(ready.poll());
+    let mut ready = pending(async move { client.ready().await.map(drop) });
     handle.send_error("broken");
     assert!(matches!(assert_ready!(ready.poll()), Err(ClientError::Inner(_))));
 }
@@ -113,8 +112,7 @@ async fn it_is_ready_when_its_service_is_and_fails_when_that_fails() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_fails_before_it_is_called_gives_the_unit_back() {
     let (client, mut handle) = after(builder().build().unwrap(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
-    let mut waiting = task::spawn(client.clone().oneshot(get(URI)));
-    assert_pending!(waiting.poll());
+    let mut waiting = pending(client.clone().oneshot(get(URI)));
     handle.allow(0);
     tokio::time::advance(seconds(11)).await;
     assert_pending!(waiting.poll());
@@ -128,11 +126,7 @@ async fn a_service_that_fails_before_it_is_called_gives_the_unit_back() {
 #[tokio::test(start_paused = true)]
 async fn who_gives_up_leaves_the_line_to_the_next() {
     let (client, mut handle) = after(builder().build().unwrap(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
-    let wait = |path: &str| {
-        let mut waiting = task::spawn(client.clone().oneshot(get(&format!("{URI}{path}"))));
-        assert_pending!(waiting.poll());
-        waiting
-    };
+    let wait = |path: &str| pending(client.clone().oneshot(get(&format!("{URI}{path}"))));
     let (first, second, mut third, mut fourth) = (wait("1"), wait("2"), wait("3"), wait("4"));
     drop(second);
     assert_eq!(known(&client).2, 3);
@@ -161,8 +155,7 @@ async fn who_gives_up_leaves_the_line_to_the_next() {
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_given_up_after_it_was_sent_stays_counted() {
     let (client, mut handle) = after(builder().build().unwrap(), &[r#"ratelimit: "a";r=2;t=10"#]).await;
-    let mut sent = task::spawn(client.clone().oneshot(get(URI)));
-    assert_pending!(sent.poll());
+    let sent = pending(client.clone().oneshot(get(URI)));
     let _respond = next(&mut handle).await;
     assert_eq!(known(&client), (Some(1), 1, 0));
     drop(sent);
@@ -206,10 +199,8 @@ async fn a_rejection_that_comes_while_the_service_is_not_ready_keeps_the_request
 async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
     let layer = builder().build().unwrap();
     let (client, mut handle) = after(layer.clone(), &[r#"ratelimit: "a";r=0;t=10"#]).await;
-    let (mock, mut limited_handle) = mock::pair();
-    let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);
-    let mut occupied = task::spawn(limited.clone().oneshot(get(URI)));
-    assert_pending!(occupied.poll());
+    let (limited, mut limited_handle) = limited();
+    let mut occupied = pending(limited.clone().oneshot(get(URI)));
     let occupation = next(&mut limited_handle).await;
 
     let mut trial = task::spawn(client.clone().oneshot(get(URI)));
@@ -220,8 +211,7 @@ async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
     assert_ready_ok!(occupied.poll());
     assert_pending!(other.poll());
     assert_pending!(trial.poll());
-    let mut busy = task::spawn(limited.clone().oneshot(get(URI)));
-    assert_pending!(busy.poll());
+    let mut busy = pending(limited.clone().oneshot(get(URI)));
     let occupation = next(&mut limited_handle).await;
     tokio::time::advance(seconds(11)).await;
     assert_pending!(other.poll());
@@ -237,8 +227,7 @@ async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
     assert_ready_ok!(busy.poll());
     assert!(other.is_woken());
     assert_pending!(other.poll());
-    let mut free = task::spawn(limited.oneshot(get(URI)));
-    assert_pending!(free.poll());
+    let mut free = pending(limited.oneshot(get(URI)));
     next(&mut limited_handle).await.send_response(response(&[]));
     assert_ready_ok!(free.poll());
 }
@@ -247,11 +236,7 @@ async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
 #[tokio::test(start_paused = true)]
 async fn no_wake_up_is_lost() {
     let (client, mut handle) = after(builder().build().unwrap(), &[r#"ratelimit: "a";r=1;t=60"#]).await;
-    let spawn = || {
-        let mut call = task::spawn(client.clone().oneshot(get(URI)));
-        assert_pending!(call.poll());
-        call
-    };
+    let spawn = || pending(client.clone().oneshot(get(URI)));
     let mut last_unit = spawn();
     let respond = next(&mut handle).await;
     let (mut first, mut second, mut third) = (spawn(), spawn(), spawn());
@@ -282,8 +267,7 @@ async fn a_panic_of_a_closure_releases_the_ready_service() {
         assert!(catch_unwind(call).is_err());
     }
 
-    let (mock, _handle) = mock::pair();
-    let limited: ConcurrencyLimit<Mock> = ConcurrencyLimit::new(mock, 1);
+    let (limited, _handle) = limited();
     let partition = builder().partition_by(|_| panic!("from outside")).build().unwrap();
     let mut client = partition.layer(limited.clone());
     client.ready().await.unwrap();
