@@ -35,11 +35,11 @@ impl RecentScope {
 thread_local!(static RECENT: RefCell<Recent> = const { RefCell::new(Recent::NEW) });
 
 struct Recent {
-    /// Apart from the callers, so that an unknown one is found to be so in one cache line.
+    /// Apart from the callers, so that those who are unknown read one cache line.
     hashes: [[u32; 2]; Self::SETS],
     /// Empty until the first caller is kept.
     callers: Vec<[Caller; 2]>,
-    unknown: u32,
+    turn: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -69,18 +69,15 @@ impl Caller {
 
 impl Recent {
     const SETS: usize = 128;
-    /// One of so many unknown callers is kept, because copying all of a flood would take time and displace others.
-    const KEPT: u32 = 8;
-
     const NEW: Self = Self {
         hashes: [[0; 2]; Self::SETS],
         callers: Vec::new(),
-        unknown: 0,
+        turn: 0,
     };
 
-    /// Strangers who choose keys that collide only cause digests.
     #[inline]
     fn place(scope: u64, key: &[u8]) -> (usize, u32) {
+        // Strangers who choose keys that collide only cause digests.
         let mut hasher = FixedState::with_seed(0).build_hasher();
         hasher.write(key);
         let hash = hasher.finish().wrapping_add(scope);
@@ -100,8 +97,10 @@ impl Recent {
             }
         }
         let partition = scope.partition(key);
-        self.unknown = self.unknown.wrapping_add(1);
-        if self.unknown.is_multiple_of(Self::KEPT) {
+        // Not a counter, which callers who take turns would meet at the same number.
+        self.turn = self.turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        // One of eight, because keeping all of a flood would take time and displace others.
+        if self.turn >> 29 == 0 {
             self.keep((set, hash), *number, bytes, partition);
         }
         partition
@@ -156,7 +155,7 @@ mod tests {
     fn a_caller_who_returns_becomes_known() {
         let (mut recent, api) = (Recent::NEW, scope("api"));
         let digest = api.scope.partition(&user("alice"));
-        for _ in 0..Recent::KEPT {
+        for _ in 0..100 {
             recent.partition(&api, &user("alice"));
         }
         // A digest that was computed now would be another one.
