@@ -16,15 +16,11 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use tokio::sync::{Notify, Semaphore};
 use tower::{Layer, Service, ServiceExt, service_fn};
-use tower_quota::{
-    Algorithm, Exemption, MemoryStore, QuotaPolicy, RateLimitLayer,
-    clock::{Clock, Timestamp},
-    key::{self, PeerAddress},
-};
+use tower_quota::clock::{Clock, Timestamp};
 use tower_quota_anonymous::{
-    AcceptedToken, Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer,
-    Profile, Reserved, StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer,
-    TokenClientLayerBuilder, TrustedIssuer, token_from_headers,
+    Challenge, ContextName, CredentialStorage, Directory, IssuerKey, MemoryCredentials, OriginLayer, Profile, Reserved,
+    StorageFuture, Token, TokenChallenge, TokenClient, TokenClientError, TokenClientLayer, TokenClientLayerBuilder,
+    TrustedIssuer, token_from_headers,
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -63,13 +59,8 @@ impl Issuer {
     }
 
     fn respond(&self, request: Request<Bytes>) -> Response<Full<Bytes>> {
-        let told = self
-            .0
-            .answer
-            .lock()
-            .unwrap()
-            .as_ref()
-            .and_then(|answer| answer(&request));
+        let answer = self.0.answer.lock().unwrap();
+        let told = answer.as_ref().and_then(|answer| answer(&request));
         let response = told.unwrap_or_else(|| match request.method() {
             &Method::GET => respond(Directory::MEDIA_TYPE, self.0.directory.lock().unwrap().clone()),
             _ => respond(
@@ -81,20 +72,32 @@ impl Issuer {
         response
     }
 
+    /// Requests with this method fail.
+    fn fail(&self, method: Method, status: u16, retry_after: Option<&'static str>) {
+        let failure = move || {
+            let response = retry_after.into_iter().fold(Response::builder(), |response, wait| {
+                response.header(header::RETRY_AFTER, wait)
+            });
+            response.status(status).body(Full::default()).unwrap()
+        };
+        self.answer(move |request| (*request.method() == method).then(failure));
+    }
+
     /// The requested paths and queries, each with its host.
     fn asked(&self) -> Vec<String> {
-        self.0
-            .asked
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|request| request.uri().to_string())
-            .collect()
+        let asked = self.0.asked.lock().unwrap();
+        asked.iter().map(|request| request.uri().to_string()).collect()
+    }
+
+    /// The requests for credentials.
+    fn requested(&self) -> Vec<Bytes> {
+        let asked = self.0.asked.lock().unwrap();
+        let posted = asked.iter().filter(|request| request.method() == Method::POST);
+        posted.map(|request| request.body().clone()).collect()
     }
 
     fn issued(&self) -> usize {
-        let asked = self.0.asked.lock().unwrap();
-        asked.iter().filter(|request| request.method() == Method::POST).count()
+        self.requested().len()
     }
 
     /// For the origin of [`request`].
@@ -129,12 +132,14 @@ impl Seen {
             .push(token_from_headers(request.headers()).unwrap());
     }
 
-    fn requests(&self) -> usize {
-        self.0.lock().unwrap().len()
-    }
-
     fn tokens(&self) -> Vec<Token> {
         self.0.lock().unwrap().iter().flatten().cloned().collect()
+    }
+
+    /// The number of requests, and of those with a token.
+    fn counts(&self) -> (usize, usize) {
+        let tokens = self.tokens().len();
+        (self.0.lock().unwrap().len(), tokens)
     }
 
     /// The nonces of all tokens, each key, context and credential apart; panics if one was used twice.
@@ -154,39 +159,7 @@ fn tag(token: &Token) -> Vec<u8> {
     token.presentation()[3 * length..4 * length].to_vec()
 }
 
-/// The real origin, of this many tokens in a minute.
-fn origin(key: &IssuerKey, limit: u32, clock: &Clock) -> OriginLayer {
-    OriginLayer::builder("issuer.example", &[7; 32])
-        .origin("api.example")
-        .key(key.clone())
-        .policy("anonymous", limit, MINUTE)
-        .clock(clock.clone())
-        .build()
-        .unwrap()
-}
-
 type Sender = tower::util::BoxCloneSyncService<Request<()>, Response<()>, Infallible>;
-
-/// The way to an origin.
-fn to_origin(layer: OriginLayer, seen: &Seen) -> Sender {
-    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    let (service, seen) = (layer.layer(inner), seen.clone());
-    Sender::new(service_fn(move |request: Request<()>| {
-        seen.note(&request);
-        let response = service.clone().oneshot(request.map(|()| String::new()));
-        async move { response.await.map(|response| response.map(drop)) }
-    }))
-}
-
-/// The way to an origin that answers each request with this.
-fn to_fake(seen: &Seen, answer: impl Fn(&Request<()>) -> Response<()> + Clone + Send + Sync + 'static) -> Sender {
-    let seen = seen.clone();
-    Sender::new(service_fn(move |request: Request<()>| {
-        seen.note(&request);
-        let response = answer(&request);
-        async move { Ok(response) }
-    }))
-}
 
 fn challenging(status: u16, challenge: &Challenge) -> Response<()> {
     let response = Response::builder().status(status);
@@ -203,14 +176,109 @@ fn challenge_of(issuer: &str, origins: &[&str]) -> TokenChallenge {
         .unwrap()
 }
 
-fn manual() -> Clock {
-    Clock::manual(Timestamp::from_micros(1_700_000_040_000_000))
+/// A challenge of the issuer, for tokens of the origin of [`request`].
+fn limited(limit: u32) -> Challenge {
+    limited_by("issuer.example", "api.example", limit)
 }
 
-fn client(issuer: &Issuer, clock: &Clock) -> TokenClientLayerBuilder {
-    TokenClientLayer::builder()
-        .issuer(issuer.trusted("issuer.example"))
-        .clock(clock.clone())
+fn limited_by(issuer: &str, origin: &str, limit: u32) -> Challenge {
+    Challenge::new(&challenge_of(issuer, &[origin])).with_rate_limit(limit)
+}
+
+/// The program's side: what it knows of its issuer, and what it has sent to origins.
+struct Scene {
+    issuer: Issuer,
+    clock: Clock,
+    seen: Seen,
+    layer: TokenClientLayer,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self::of(&Issuer::new(Profile::P256))
+    }
+
+    fn of(issuer: &Issuer) -> Self {
+        Self::with(issuer, builder(issuer))
+    }
+
+    /// With an issuer for two origins.
+    fn of_two_origins(profile: Profile) -> Self {
+        let issuer = Issuer::new(profile);
+        let trusted = issuer.trusted("issuer.example").origin("Evil.example:8443");
+        Self::with(&issuer, TokenClientLayer::builder().issuer(trusted))
+    }
+
+    fn with(issuer: &Issuer, builder: TokenClientLayerBuilder) -> Self {
+        let clock = Clock::manual(Timestamp::from_micros(1_700_000_040_000_000));
+        Self {
+            issuer: issuer.clone(),
+            layer: builder.clock(clock.clone()).build().unwrap(),
+            seen: Seen::default(),
+            clock,
+        }
+    }
+
+    /// A client of the real origin, of this many tokens in a minute.
+    fn to_origin(&self, limit: u32) -> TokenClient<Sender> {
+        let layer = OriginLayer::builder("issuer.example", &[7; 32])
+            .origin("api.example")
+            .key(self.issuer.0.key.clone())
+            .policy("anonymous", limit, MINUTE)
+            .clock(self.clock.clone())
+            .build()
+            .unwrap();
+        let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
+        let (service, seen) = (layer.layer(inner), self.seen.clone());
+        self.layer.layer(Sender::new(service_fn(move |request: Request<()>| {
+            seen.note(&request);
+            let response = service.clone().oneshot(request.map(|()| String::new()));
+            async move { response.await.map(|response| response.map(drop)) }
+        })))
+    }
+
+    /// A client of an origin that answers each request with this.
+    fn to_fake(
+        &self,
+        answer: impl Fn(&Request<()>) -> Response<()> + Clone + Send + Sync + 'static,
+    ) -> TokenClient<Sender> {
+        let seen = self.seen.clone();
+        self.layer.layer(Sender::new(service_fn(move |request: Request<()>| {
+            seen.note(&request);
+            let response = answer(&request);
+            async move { Ok(response) }
+        })))
+    }
+
+    /// A client of an origin that takes any token, and sends this challenge to requests without one.
+    fn demanding(&self, challenge: Challenge) -> TokenClient<Sender> {
+        self.to_fake(move |request| match request.headers().contains_key("authorization") {
+            true => Response::new(()),
+            false => challenging(401, &challenge),
+        })
+    }
+
+    /// A client of an origin that wants another credential for each request without a token.
+    fn greedy(&self, name: &'static str) -> TokenClient<Sender> {
+        let number = Arc::new(Mutex::new(0_u8));
+        self.to_fake(move |request| {
+            if request.headers().contains_key("authorization") {
+                return Response::new(());
+            }
+            let mut number = number.lock().unwrap();
+            *number += 1;
+            let challenge = challenge_of("issuer.example", &[name]).with_credential_context([*number; 32]);
+            challenging(401, &Challenge::new(&challenge).with_rate_limit(5))
+        })
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        self.seen.counts()
+    }
+}
+
+fn builder(issuer: &Issuer) -> TokenClientLayerBuilder {
+    TokenClientLayer::builder().issuer(issuer.trusted("issuer.example"))
 }
 
 fn request() -> Request<()> {
@@ -222,60 +290,47 @@ async fn send(client: &TokenClient<Sender>) -> Result<StatusCode, TokenClientErr
     response.map(|response| response.status())
 }
 
-/// M12, M19, M23: one issuance, many tokens, and nothing is sent when none is left.
+/// M10, M11, M12, M19, M23: one issuance, many tokens, and nothing is sent when none is left.
 #[tokio::test]
 async fn a_credential_is_fetched_once_and_spent_to_the_limit() {
-    for profile in Profile::ALL {
-        let (issuer, clock, seen) = (Issuer::new(profile), manual(), Seen::default());
-        let client = client(&issuer, &clock)
-            .build()
-            .unwrap()
-            .layer(to_origin(origin(&issuer.0.key, 3, &clock), &seen));
+    for (profile, length) in [(Profile::P384, 341), (Profile::P256, 229)] {
+        let scene = Scene::of(&Issuer::new(profile));
+        let client = scene.to_origin(3);
         for _ in 0..3 {
             assert_eq!(send(&client).await.unwrap(), 200, "{profile}");
         }
         // The first request was challenged; later requests had a token immediately.
-        assert_eq!(seen.requests(), 4);
+        assert_eq!(scene.counts(), (4, 3));
         let error = send(&client).await.unwrap_err();
         let TokenClientError::LimitReached { retry_after } = error else {
             panic!("{error}")
         };
         assert_eq!(retry_after, Some(Duration::from_secs(75)));
-        assert_eq!((seen.requests(), issuer.issued()), (4, 1));
-        assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2]));
+        assert_eq!(BTreeSet::from_iter(scene.seen.nonces()), BTreeSet::from([0, 1, 2]));
 
         // A new window is a new allowance of the same credential.
-        clock.advance(Duration::from_secs(75));
+        scene.clock.advance(Duration::from_secs(75));
         assert_eq!(send(&client).await.unwrap(), 200);
-        assert_eq!((seen.requests(), issuer.issued()), (6, 1));
-    }
-}
+        assert_eq!(scene.counts(), (6, 4));
 
-/// M10, M11, M12
-#[tokio::test]
-async fn a_request_for_a_credential_has_the_form_of_the_drafts() {
-    for (profile, length) in [(Profile::P384, 341), (Profile::P256, 229)] {
-        let (issuer, clock, seen) = (Issuer::new(profile), manual(), Seen::default());
-        let client = client(&issuer, &clock)
-            .build()
-            .unwrap()
-            .layer(to_origin(origin(&issuer.0.key, 1, &clock), &seen));
-        assert_eq!(send(&client).await.unwrap(), 200);
-        let asked = issuer.0.asked.lock().unwrap();
+        let asked = scene.issuer.0.asked.lock().unwrap();
+        let [directory, request] = &**asked else {
+            panic!("{asked:?}")
+        };
         assert_eq!(
-            asked[0].uri(),
+            directory.uri(),
             "https://issuer.example/.well-known/private-token-issuer-directory"
         );
-        assert_eq!(asked[1].uri(), "https://issuer.example/arc");
-        assert_eq!(asked[1].method(), Method::POST);
+        assert_eq!(request.uri(), "https://issuer.example/arc");
+        assert_eq!(request.method(), Method::POST);
         assert_eq!(
-            asked[1].headers()["content-type"],
+            request.headers()["content-type"],
             "application/private-credential-request"
         );
-        assert_eq!(asked[1].headers()["accept"], "application/private-credential-response");
-        assert_eq!(asked[1].body().len(), length);
-        assert_eq!(asked[1].body()[..2], profile.token_type().to_be_bytes());
-        assert_eq!(asked[1].body()[2], issuer.0.key.key_id().truncated());
+        assert_eq!(request.headers()["accept"], "application/private-credential-response");
+        assert_eq!(request.body().len(), length);
+        assert_eq!(request.body()[..2], profile.token_type().to_be_bytes());
+        assert_eq!(request.body()[2], scene.issuer.0.key.key_id().truncated());
     }
 }
 
@@ -289,17 +344,16 @@ struct Optional {
 
 impl Optional {
     fn new(limit: u32) -> Self {
-        let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(limit);
         Self {
-            challenge: challenge.with_max_age(MINUTE),
+            challenge: limited(limit).with_max_age(MINUTE),
             retry_after: None,
             is_exceeded: Arc::new(true.into()),
         }
     }
 
-    fn sender(&self, seen: &Seen) -> Sender {
+    fn client(&self, scene: &Scene) -> TokenClient<Sender> {
         let site = self.clone();
-        to_fake(seen, move |request| {
+        scene.to_fake(move |request| {
             if request.headers().contains_key("authorization") || !site.is_exceeded.load(Ordering::SeqCst) {
                 return Response::new(());
             }
@@ -317,205 +371,134 @@ impl Optional {
 /// M37: the client acts on a 429, too; and since only some requests need a token, it sends none before and after.
 #[tokio::test]
 async fn after_a_429_tokens_are_sent_at_once_until_its_retry_after_is_over() {
-    let challenge = Optional::new(50).challenge;
+    let challenge = limited(50).with_max_age(MINUTE);
     for (retry_after, challenge, seconds, rounds) in [
         (Some("20"), &challenge, 20, 2),
         (Some("90"), &challenge, 60, 2),
         (Some("soon"), &challenge, 60, 2),
         (Some("Tue, 14 Nov 2023 22:14:30 GMT"), &challenge, 30, 1),
         (None, &challenge, 60, 2),
-        (
-            Some("20"),
-            &Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(50),
-            20,
-            2,
-        ),
+        (Some("20"), &limited(50), 20, 2),
     ] {
-        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+        let scene = Scene::new();
         let site = Optional {
             retry_after,
             challenge: challenge.clone(),
             ..Optional::new(50)
         };
-        let client = client(&issuer, &clock).build().unwrap().layer(site.sender(&seen));
+        let client = site.client(&scene);
         for round in 0..rounds {
-            let counts = || (seen.requests() - round * 6, seen.tokens().len() - round * 4);
+            let counts = |requests: usize, tokens: usize| (requests + round * 6, tokens + round * 4);
             assert_eq!(send(&client).await.unwrap(), 200);
-            assert_eq!(counts(), (2, 1), "{retry_after:?}");
-            clock.advance(Duration::from_secs(seconds - 1));
+            assert_eq!(scene.counts(), counts(2, 1), "{retry_after:?}");
+            scene.clock.advance(Duration::from_secs(seconds - 1));
             for _ in 0..3 {
                 assert_eq!(send(&client).await.unwrap(), 200);
             }
-            assert_eq!(counts(), (5, 4), "{retry_after:?}");
+            assert_eq!(scene.counts(), counts(5, 4), "{retry_after:?}");
             // The limit is no longer exceeded, and no token is spent.
-            clock.advance(Duration::from_secs(1));
+            scene.clock.advance(Duration::from_secs(1));
             site.is_exceeded.store(false, Ordering::SeqCst);
             assert_eq!(send(&client).await.unwrap(), 200);
-            assert_eq!(counts(), (6, 4), "{retry_after:?}");
+            assert_eq!(scene.counts(), counts(6, 4), "{retry_after:?}");
             site.is_exceeded.store(true, Ordering::SeqCst);
         }
-        assert_eq!(issuer.issued(), 1);
+        assert_eq!(scene.issuer.issued(), 1);
     }
 }
 
 #[tokio::test]
 async fn a_429_without_a_time_or_without_a_challenge_is_not_remembered() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let layer = client(&issuer, &clock).build().unwrap();
-    let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(5);
+    let scene = Scene::new();
     let site = Optional {
-        challenge,
+        challenge: limited(5),
         ..Optional::new(5)
     };
-    let timeless = layer.layer(site.sender(&seen));
+    let timeless = site.client(&scene);
     for requests in [2, 4] {
         assert_eq!(send(&timeless).await.unwrap(), 200);
-        assert_eq!((seen.requests(), seen.tokens().len()), (requests, requests / 2));
+        assert_eq!(scene.counts(), (requests, requests / 2));
     }
-    let plain = layer.layer(to_fake(&seen, |_| {
+    let plain = scene.to_fake(|_| {
         let response = Response::builder().status(429).header("retry-after", "20");
         response.body(()).unwrap()
-    }));
+    });
     for requests in [5, 6] {
         assert_eq!(send(&plain).await.unwrap(), 429);
-        assert_eq!((seen.requests(), seen.tokens().len()), (requests, 2));
+        assert_eq!(scene.counts(), (requests, 2));
     }
 }
 
 #[tokio::test]
 async fn requests_are_sent_without_a_token_when_those_for_a_429_are_used_up() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let scene = Scene::new();
     let site = Optional::new(2);
-    let client = client(&issuer, &clock).build().unwrap().layer(site.sender(&seen));
+    let client = site.client(&scene);
     for _ in 0..2 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    assert_eq!((seen.requests(), seen.tokens().len()), (3, 2));
+    assert_eq!(scene.counts(), (3, 2));
     site.is_exceeded.store(false, Ordering::SeqCst);
     assert_eq!(send(&client).await.unwrap(), 200);
     site.is_exceeded.store(true, Ordering::SeqCst);
     let error = send(&client).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            TokenClientError::LimitReached {
-                retry_after: Some(MINUTE)
-            }
-        ),
-        "{error}"
-    );
-    assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (5, 2, 1));
+    let is_limit = matches!(error, TokenClientError::LimitReached { retry_after } if retry_after == Some(MINUTE));
+    assert!(is_limit, "{error}");
+    assert_eq!((scene.counts(), scene.issuer.issued()), ((5, 2), 1));
 }
 
 #[tokio::test]
 async fn requests_are_sent_without_a_token_when_the_issuer_gives_no_credential_for_a_429() {
-    let (issuer, clock, seen, kept) = (
-        Issuer::new(Profile::P256),
-        manual(),
-        Seen::default(),
-        Forgetful::default(),
-    );
-    let site = Optional::new(5);
-    let layer = client(&issuer, &clock).storage(kept.clone()).build().unwrap();
-    let client = layer.layer(site.sender(&seen));
+    let issuer = Issuer::new(Profile::P256);
+    let trusted = issuer.trusted("issuer.example").origin("evil.example:8443");
+    // A storage that keeps one credential.
+    let builder = TokenClientLayer::builder()
+        .issuer(trusted)
+        .storage(MemoryCredentials::new(1, 1));
+    let (scene, site) = (Scene::with(&issuer, builder), Optional::new(5));
+    let client = site.client(&scene);
     assert_eq!(send(&client).await.unwrap(), 200);
-    *kept.0.lock().unwrap() = Arc::default();
-    issuer.answer(|request| {
-        let unavailable = || Response::builder().status(503).body(Full::default()).unwrap();
-        (request.method() == Method::POST).then(unavailable)
-    });
+    let evil = scene.greedy("evil.example:8443");
+    assert_eq!(send_to_evil(&evil).await.unwrap(), 200);
+    issuer.fail(Method::POST, 503, None);
     site.is_exceeded.store(false, Ordering::SeqCst);
     for _ in 0..5 {
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-    assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (7, 1, 2));
+    assert_eq!((scene.counts(), issuer.issued()), ((9, 2), 3));
     site.is_exceeded.store(true, Ordering::SeqCst);
-    assert_eq!(
-        wait_of(&send(&client).await.unwrap_err()),
-        Some(Duration::from_secs(10))
-    );
-    assert_eq!((seen.requests(), seen.tokens().len(), issuer.issued()), (8, 1, 2));
+    let error = send(&client).await.unwrap_err();
+    assert_eq!(wait_of(&error), Some(Duration::from_secs(10)));
+    assert_eq!((scene.counts(), issuer.issued()), ((10, 2), 3));
 }
 
 /// A token for the challenge of an earlier 429 can be too old. The resulting 401 does not mean that every request needs
 /// a token.
 #[tokio::test]
 async fn a_401_for_a_token_that_a_429_has_asked_for_makes_tokens_no_requirement() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let site = Optional::new(50);
-    let layer = client(&issuer, &clock).build().unwrap();
-    assert_eq!(send(&layer.layer(site.sender(&seen))).await.unwrap(), 200);
+    let scene = Scene::new();
+    assert_eq!(send(&Optional::new(50).client(&scene)).await.unwrap(), 200);
     let next = challenge_of("issuer.example", &["api.example"]).with_redemption_context([1; 32]);
+    let expected = next.digest();
     let next = Challenge::new(&next).with_rate_limit(50).with_max_age(MINUTE);
-    let expected = next.token_challenge().unwrap().digest();
-    let changed = layer.layer(to_fake(&seen, move |request| {
-        match token_from_headers(request.headers()).unwrap() {
-            Some(token) if token.challenge_digest() != Some(&expected) => challenging(401, &next),
-            _ => Response::new(()),
-        }
-    }));
+    let changed = scene.to_fake(move |request| match token_from_headers(request.headers()).unwrap() {
+        Some(token) if token.challenge_digest() != Some(&expected) => challenging(401, &next),
+        _ => Response::new(()),
+    });
     // With the old token, with a new one; then without one.
-    for (requests, tokens) in [(4, 3), (5, 3), (6, 3)] {
+    for counts in [(4, 3), (5, 3), (6, 3)] {
         assert_eq!(send(&changed).await.unwrap(), 200);
-        assert_eq!((seen.requests(), seen.tokens().len()), (requests, tokens));
+        assert_eq!(scene.counts(), counts);
     }
-}
-
-/// The whole of it: a limit by address, and tokens for those above it.
-#[tokio::test]
-async fn where_tokens_are_optional_each_request_is_sent_once() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    let by_address = RateLimitLayer::builder(store)
-        .scope("api")
-        .key(key::client_ip())
-        .policy(QuotaPolicy::new("address", 3, Duration::from_secs(30)).with_algorithm(Algorithm::FixedWindow))
-        .exempt(Exemption::when(|request| {
-            request.extensions.get::<AcceptedToken>().is_some()
-        }))
-        .build()
-        .unwrap();
-    let tokens = OriginLayer::builder("issuer.example", &[7; 32])
-        .origin("api.example")
-        .key(issuer.0.key.clone())
-        .policy("anonymous", 10, MINUTE)
-        .optional()
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    let inner = service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::default())));
-    let (service, own) = (tokens.layer(by_address.layer(inner)), seen.clone());
-    let sender = Sender::new(service_fn(move |mut request: Request<()>| {
-        own.note(&request);
-        request
-            .extensions_mut()
-            .insert(PeerAddress(([192, 0, 2, 1], 80).into()));
-        let response = service.clone().oneshot(request.map(|()| String::new()));
-        async move { response.await.map(|response| response.map(drop)) }
-    }));
-    let client = client(&issuer, &clock).build().unwrap().layer(sender);
-    // Three requests without a token; the fourth is rejected, and sent again with a token; six more with tokens.
-    for _ in 0..10 {
-        assert_eq!(send(&client).await.unwrap(), 200);
-    }
-    assert_eq!((seen.requests(), seen.tokens().len()), (11, 7));
-    // The limit is no longer exceeded.
-    clock.advance(Duration::from_secs(30));
-    for _ in 0..3 {
-        assert_eq!(send(&client).await.unwrap(), 200);
-    }
-    assert_eq!((seen.requests(), seen.tokens().len()), (14, 7));
 }
 
 /// An origin responds to a gRPC call with status 200, and `grpc-status` contains the outcome.
 #[tokio::test]
 async fn challenges_in_a_grpc_status_are_answered() {
     for (code, requests) in [("16", 3), ("8", 3), ("0", 2), ("14", 2)] {
-        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-        let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"]))
-            .with_rate_limit(5)
-            .with_max_age(MINUTE);
-        let answer = move |request: &Request<()>| {
+        let scene = Scene::new();
+        let challenge = limited(5).with_max_age(MINUTE);
+        let client = scene.to_fake(move |request| {
             let mut response = challenging(200, &challenge);
             let status = match request.headers().contains_key("authorization") {
                 true => "0",
@@ -523,39 +506,30 @@ async fn challenges_in_a_grpc_status_are_answered() {
             };
             response.headers_mut().insert("grpc-status", status.parse().unwrap());
             response
-        };
-        let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
+        });
         for _ in 0..2 {
             assert_eq!(send(&client).await.unwrap(), 200);
         }
-        assert_eq!(seen.requests(), requests, "{code}");
+        assert_eq!(scene.counts().0, requests, "{code}");
     }
 }
 
 /// M22: two calls at once give two nonces, and one issuance.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn requests_at_the_same_time_share_a_credential_and_no_nonce() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_origin(origin(&issuer.0.key, 20, &clock), &seen));
+    let scene = Scene::new();
+    let client = scene.to_origin(20);
     let tasks = (0..25).map(|_| {
         let client = client.clone();
         tokio::spawn(async move { send(&client).await })
     });
     let results: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
-    assert_eq!(
-        results
-            .iter()
-            .filter(|result| matches!(result, Ok(status) if *status == 200))
-            .count(),
-        20
-    );
+    let passed = results.iter().filter_map(|result| result.as_ref().ok());
+    assert_eq!(passed.filter(|status| **status == 200).count(), 20);
     let is_limit = |result: &&Result<_, _>| matches!(result, Err(TokenClientError::LimitReached { .. }));
     assert_eq!(results.iter().filter(is_limit).count(), 5);
-    assert_eq!(BTreeSet::from_iter(seen.nonces()).len(), 20);
-    assert_eq!(issuer.issued(), 1);
+    assert_eq!(BTreeSet::from_iter(scene.seen.nonces()).len(), 20);
+    assert_eq!(scene.issuer.issued(), 1);
 }
 
 /// A storage that outlives its client, as a file does.
@@ -577,38 +551,17 @@ impl CredentialStorage for Kept {
     }
 }
 
-/// A storage that the test can empty.
-#[derive(Clone, Default)]
-struct Forgetful(Arc<Mutex<Arc<MemoryCredentials>>>);
-
-impl CredentialStorage for Forgetful {
-    fn reserve(
-        &self,
-        credential: ContextName,
-        context: ContextName,
-        limit: u32,
-    ) -> StorageFuture<'_, Option<Reserved>> {
-        let storage = Arc::clone(&self.0.lock().unwrap());
-        Box::pin(async move { storage.reserve(credential, context, limit).await })
-    }
-
-    fn save(&self, credential: ContextName, profile: Profile, bytes: &[u8]) -> StorageFuture<'_, ()> {
-        let (storage, bytes) = (Arc::clone(&self.0.lock().unwrap()), bytes.to_vec());
-        Box::pin(async move { storage.save(credential, profile, &bytes).await })
-    }
-}
-
 /// M22: a nonce is stored before it is sent, so the nonce of a lost request is not reused.
 #[tokio::test]
 async fn after_a_crash_a_client_goes_on_with_its_credential_and_repeats_no_nonce() {
-    let (issuer, clock, seen, kept) = (Issuer::new(Profile::P256), manual(), Seen::default(), Kept::default());
-    let sender = to_origin(origin(&issuer.0.key, 6, &clock), &seen);
+    let (first, kept) = (Scene::new(), Kept::default());
+    let sender = first.to_origin(6).into_inner();
+    let restarted = || {
+        let layer = builder(&first.issuer).storage(kept.clone()).clock(first.clock.clone());
+        layer.build().unwrap().layer(sender.clone())
+    };
     for _ in 0..3 {
-        let client = client(&issuer, &clock)
-            .storage(kept.clone())
-            .build()
-            .unwrap()
-            .layer(sender.clone());
+        let client = restarted();
         assert_eq!(send(&client).await.unwrap(), 200);
         // The program ends while a request is in flight, so it cannot know whether the token arrived.
         let mut lost = client.clone();
@@ -616,26 +569,18 @@ async fn after_a_crash_a_client_goes_on_with_its_credential_and_repeats_no_nonce
         let sent_and_lost = tokio::time::timeout(Duration::ZERO, client.oneshot(request()));
         drop(sent_and_lost.await);
     }
-    let last = client(&issuer, &clock).storage(kept).build().unwrap().layer(sender);
+    let last = restarted();
     while send(&last).await.is_ok() {}
-    assert!(seen.nonces().len() <= 6);
-    assert_eq!(issuer.issued(), 1);
+    assert!(first.seen.nonces().len() <= 6);
+    assert_eq!(first.issuer.issued(), 1);
 }
 
 /// M24
 #[tokio::test]
 async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let asked = challenge_of("issuer.example", &["api.example"]);
-    let limit = Arc::new(Mutex::new(2));
-    let shown = Arc::clone(&limit);
-    let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
-        true => Response::new(()),
-        false => challenging(401, &Challenge::new(&asked).with_rate_limit(*shown.lock().unwrap())),
-    };
-    let client = client(&issuer, &clock).build().unwrap().layer(to_fake(&seen, answer));
-    for (now, more) in [(2, 2), (5, 3), (1, 0)] {
-        *limit.lock().unwrap() = now;
+    let scene = Scene::new();
+    for (limit, more) in [(2, 2), (5, 3), (1, 0)] {
+        let client = scene.demanding(limited(limit));
         for _ in 0..more {
             assert_eq!(send(&client).await.unwrap(), 200);
         }
@@ -644,7 +589,10 @@ async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
             Err(TokenClientError::LimitReached { retry_after: None })
         ));
     }
-    assert_eq!(BTreeSet::from_iter(seen.nonces()), BTreeSet::from([0, 1, 2, 3, 4]));
+    assert_eq!(
+        BTreeSet::from_iter(scene.seen.nonces()),
+        BTreeSet::from([0, 1, 2, 3, 4])
+    );
 }
 
 /// M6, M8, M39, M40, M41: a response without an answerable challenge is returned unchanged, and no request is sent to
@@ -656,64 +604,47 @@ async fn challenges_that_do_not_pass_the_checks_are_not_answered() {
     let other_type = [&[0, 2], &own.to_bytes()[2..own.to_bytes().len() - 1]].concat();
     let other_type = TokenChallenge::parse(&other_type).unwrap();
     let stranger = IssuerKey::generate(Profile::P256).unwrap();
+    let stranger = stranger.public_key().as_bytes();
     for (what, challenge, is_asked) in [
-        (
-            "another origin",
-            of(&challenge_of("issuer.example", &["www.example"])),
-            false,
-        ),
+        ("another origin", limited_by("issuer.example", "www.example", 5), false),
         ("any origin", of(&challenge_of("issuer.example", &[])), false),
         (
             "another port",
-            of(&challenge_of("issuer.example", &["api.example:8443"])),
+            limited_by("issuer.example", "api.example:8443", 5),
             false,
         ),
-        (
-            "another issuer",
-            of(&challenge_of("other.example", &["api.example"])),
-            false,
-        ),
+        ("another issuer", limited_by("other.example", "api.example", 5), false),
         ("another type", of(&other_type), false),
         ("no limit", Challenge::new(&own), false),
-        ("a limit above the bound", of(&own).with_rate_limit(65_537), false),
-        ("the largest limit", of(&own).with_rate_limit(u32::MAX), false),
+        ("a limit above the bound", limited(65_537), false),
+        ("the largest limit", limited(u32::MAX), false),
         (
             "a key that the issuer does not list",
-            of(&own).with_token_key(stranger.public_key().as_bytes()),
+            limited(5).with_token_key(stranger),
             true,
         ),
-        ("a key that is none", of(&own).with_token_key([1, 2, 3]), true),
+        ("a key that is none", limited(5).with_token_key([1, 2, 3]), true),
     ] {
-        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-        let client = client(&issuer, &clock).build().unwrap();
-        let client = client.layer(to_fake(&seen, move |_| challenging(401, &challenge)));
+        let scene = Scene::new();
+        let client = scene.to_fake(move |_| challenging(401, &challenge));
         for _ in 0..20 {
             assert_eq!(send(&client).await.unwrap(), 401, "{what}");
         }
-        assert_eq!((seen.requests(), seen.tokens().len()), (20, 0), "{what}");
+        assert_eq!(scene.counts(), (20, 0), "{what}");
         // However often an origin shows another key, the directory is read once.
-        assert_eq!(issuer.asked().len(), usize::from(is_asked), "{what}");
+        assert_eq!(scene.issuer.asked().len(), usize::from(is_asked), "{what}");
     }
 }
 
 /// M6, M41
 #[tokio::test]
 async fn a_pinned_limit_stands_for_one_that_is_missing_and_keeps_others_out() {
-    let own = challenge_of("issuer.example", &["api.example"]);
-    for (limit, status) in [(None, 200), (Some(5), 200), (Some(6), 401)] {
-        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-        let challenge = Challenge::new(&own).with_rate_limit(limit.unwrap_or(0));
-        let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
-            true => Response::new(()),
-            false => challenging(401, &challenge),
-        };
-        let issuer = issuer.trusted("issuer.example").pin_limit(5);
-        let layer = TokenClientLayer::builder().issuer(issuer).clock(clock).build().unwrap();
-        assert_eq!(
-            send(&layer.layer(to_fake(&seen, answer))).await.unwrap(),
-            status,
-            "{limit:?}"
-        );
+    let issuer = Issuer::new(Profile::P256);
+    let trusted = issuer.trusted("issuer.example").pin_limit(5);
+    let scene = Scene::with(&issuer, TokenClientLayer::builder().issuer(trusted));
+    // A limit of 0 is none.
+    for (limit, status) in [(0, 200), (5, 200), (6, 401)] {
+        assert_eq!(send(&scene.demanding(limited(limit))).await.unwrap(), status, "{limit}");
     }
 }
 
@@ -721,135 +652,94 @@ async fn a_pinned_limit_stands_for_one_that_is_missing_and_keeps_others_out() {
 #[tokio::test]
 async fn each_issuer_has_its_own_credential_and_a_pinned_key_is_the_only_one_believed() {
     let [first, second, third] = [(); 3].map(|()| Issuer::new(Profile::P256));
-    let (clock, seen) = (manual(), Seen::default());
-    let layer = TokenClientLayer::builder()
-        .issuer(first.trusted("issuer.example"))
-        .issuer(
-            second
-                .trusted("second.example")
-                .pin_key(first.0.key.public_key().clone()),
-        )
-        .issuer(third.trusted("third.example"))
-        .clock(clock)
-        .build()
-        .unwrap();
-    let answer = |name: &'static str, key: &IssuerKey| {
-        let challenge = challenge_of(name, &["api.example"]);
-        let challenge = Challenge::new(&challenge)
-            .with_rate_limit(5)
-            .with_token_key(key.public_key().as_bytes());
-        move |request: &Request<()>| match request.headers().contains_key("authorization") {
-            true => Response::new(()),
-            false => challenging(401, &challenge),
-        }
+    let pinned = second.trusted("second.example");
+    let pinned = pinned.pin_key(first.0.key.public_key().clone());
+    let builder = builder(&first).issuer(pinned).issuer(third.trusted("third.example"));
+    let scene = Scene::with(&first, builder);
+    let to = |name: &str, issuer: &Issuer| {
+        let key = issuer.0.key.public_key().as_bytes();
+        scene.demanding(limited_by(name, "api.example", 5).with_token_key(key))
     };
-    let to_first = layer.layer(to_fake(&seen, answer("issuer.example", &first.0.key)));
-    let to_third = layer.layer(to_fake(&seen, answer("third.example", &third.0.key)));
-    for (number, (client, issuer)) in [(&to_first, &first), (&to_third, &third)]
-        .repeat(2)
-        .into_iter()
-        .enumerate()
-    {
+    let (to_first, to_third) = (to("issuer.example", &first), to("third.example", &third));
+    let both = [(&to_first, &first), (&to_third, &third)].repeat(2);
+    for (number, (client, issuer)) in both.into_iter().enumerate() {
         assert_eq!(send(client).await.unwrap(), 200);
-        assert_eq!(*seen.tokens()[number].key(), issuer.0.key.key_id());
+        assert_eq!(*scene.seen.tokens()[number].key(), issuer.0.key.key_id());
     }
     assert_eq!((first.issued(), third.issued()), (1, 1));
     // The second one lists its key, and the program knows another.
-    let to_second = layer.layer(to_fake(&seen, answer("second.example", &second.0.key)));
-    assert_eq!(send(&to_second).await.unwrap(), 401);
-    assert_eq!((second.issued(), seen.tokens().len()), (0, 4));
+    assert_eq!(send(&to("second.example", &second)).await.unwrap(), 401);
+    assert_eq!((second.issued(), scene.seen.tokens().len()), (0, 4));
 }
 
-/// M40
+/// M13, M40
 #[tokio::test]
-async fn only_the_issuers_own_host_is_asked_and_only_by_https() {
-    let clock = manual();
-    for (uri, asked) in [
-        ("/arc?a=b", Some("https://issuer.example/arc?a=b")),
-        ("request", Some("https://issuer.example/.well-known/request")),
-        ("https://issuer.example/x", Some("https://issuer.example/x")),
-        ("https://ISSUER.example:443/x", Some("https://ISSUER.example:443/x")),
-        ("http://issuer.example/x", None),
-        ("https://issuer.example:444/x", None),
-        ("https://elsewhere.example/x", None),
-        ("https://issuer.example@elsewhere.example/x", None),
-        ("//elsewhere.example/x", None),
-        ("ftp://issuer.example/x", None),
-        ("https://", None),
+async fn an_issuer_is_asked_at_its_own_host_or_a_configured_url_and_by_https_unless_it_is_local() {
+    for (name, uri, relay, asked) in [
+        (
+            "issuer.example",
+            "/arc?a=b",
+            None,
+            Some("https://issuer.example/arc?a=b"),
+        ),
+        (
+            "issuer.example",
+            "request",
+            None,
+            Some("https://issuer.example/.well-known/request"),
+        ),
+        (
+            "issuer.example",
+            "https://issuer.example/x",
+            None,
+            Some("https://issuer.example/x"),
+        ),
+        (
+            "issuer.example",
+            "https://ISSUER.example:443/x",
+            None,
+            Some("https://ISSUER.example:443/x"),
+        ),
+        ("issuer.example", "http://issuer.example/x", None, None),
+        ("issuer.example", "https://issuer.example:444/x", None, None),
+        ("issuer.example", "https://elsewhere.example/x", None, None),
+        (
+            "issuer.example",
+            "https://issuer.example@elsewhere.example/x",
+            None,
+            None,
+        ),
+        ("issuer.example", "//elsewhere.example/x", None, None),
+        ("issuer.example", "ftp://issuer.example/x", None, None),
+        ("issuer.example", "https://", None, None),
+        ("localhost:8080", "/arc", None, Some("http://localhost:8080/arc")),
+        ("127.0.0.1", "/arc", None, Some("http://127.0.0.1/arc")),
+        ("[::1]:99", "/arc", None, Some("http://[::1]:99/arc")),
+        ("localhost.example", "/arc", None, Some("https://localhost.example/arc")),
+        (
+            "issuer.example",
+            "/arc",
+            Some("https://attester.example/x"),
+            Some("https://attester.example/x"),
+        ),
     ] {
-        let (issuer, seen) = (Issuer::new(Profile::P256), Seen::default());
+        let issuer = Issuer::new(Profile::P256);
         let directory = Directory::new(uri).with_key(issuer.0.key.public_key().clone(), None);
         *issuer.0.directory.lock().unwrap() = directory.to_json();
-        let client = client(&issuer, &clock)
-            .build()
-            .unwrap()
-            .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
-        let result = send(&client).await;
+        let trusted = relay.into_iter().fold(issuer.trusted(name), TrustedIssuer::request_url);
+        let scene = Scene::with(&issuer, TokenClientLayer::builder().issuer(trusted));
+        let result = send(&scene.demanding(limited_by(name, "api.example", 5))).await;
         match asked {
             Some(_) => assert_eq!(result.unwrap(), 200, "{uri}"),
             None => assert!(matches!(result, Err(TokenClientError::Issuer { .. })), "{uri}"),
         }
-        assert_eq!(issuer.asked().get(1).map(String::as_str), asked, "{uri}");
-        assert_eq!(seen.requests(), 1 + usize::from(asked.is_some()));
+        let is_local = asked.is_some_and(|url| url.starts_with("http:"));
+        let scheme = if is_local { "http" } else { "https" };
+        let read = format!("{scheme}://{name}{}", Directory::PATH);
+        let expected: Vec<_> = [Some(&*read), asked].into_iter().flatten().collect();
+        assert_eq!(issuer.asked(), expected, "{name} {uri}");
+        assert_eq!(scene.counts().0, expected.len());
     }
-}
-
-#[tokio::test]
-async fn an_issuer_on_this_computer_is_asked_by_http_and_a_configured_url_wins() {
-    let clock = manual();
-    for (name, relay, asked) in [
-        (
-            "localhost:8080",
-            None,
-            ["http://localhost:8080", "http://localhost:8080/arc"],
-        ),
-        ("127.0.0.1", None, ["http://127.0.0.1", "http://127.0.0.1/arc"]),
-        ("[::1]:99", None, ["http://[::1]:99", "http://[::1]:99/arc"]),
-        (
-            "localhost.example",
-            None,
-            ["https://localhost.example", "https://localhost.example/arc"],
-        ),
-        (
-            "issuer.example",
-            Some("https://attester.example/relay"),
-            ["https://issuer.example", "https://attester.example/relay"],
-        ),
-    ] {
-        let (issuer, seen) = (Issuer::new(Profile::P256), Seen::default());
-        let trusted = issuer.trusted(name);
-        let trusted = match relay {
-            None => trusted,
-            Some(url) => trusted.request_url(url),
-        };
-        let challenge = Challenge::new(&challenge_of(name, &["api.example"])).with_rate_limit(5);
-        let answer = move |request: &Request<()>| match request.headers().contains_key("authorization") {
-            true => Response::new(()),
-            false => challenging(401, &challenge),
-        };
-        let layer = TokenClientLayer::builder()
-            .issuer(trusted)
-            .clock(clock.clone())
-            .build()
-            .unwrap();
-        assert_eq!(send(&layer.layer(to_fake(&seen, answer))).await.unwrap(), 200, "{name}");
-        assert_eq!(
-            issuer.asked(),
-            [format!("{}{}", asked[0], Directory::PATH), asked[1].to_owned()]
-        );
-    }
-}
-
-#[test]
-fn a_configured_url_of_an_issuer_is_one_of_https() {
-    let insecure = Issuer::new(Profile::P256)
-        .trusted("issuer.example")
-        .request_url("http://attester.example/");
-    let error = TokenClientLayer::builder().issuer(insecure).build().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        r#"token client: request URL of issuer "issuer.example": not an https URL"#
-    );
 }
 
 /// M18: unless the issuer sends a valid response, the client gets no credential, and sends no request after the
@@ -857,37 +747,32 @@ fn a_configured_url_of_an_issuer_is_one_of_https() {
 #[tokio::test]
 async fn answers_of_an_issuer_that_are_no_credential_are_errors() {
     let credential = "application/private-credential-response";
-    let clock = manual();
-    let flipped = |issuer: &Issuer, request: &Request<Bytes>| {
-        let mut response = issuer.0.key.issue(&request.body()[3..]).unwrap();
-        response[100] ^= 1;
-        response
-    };
     for case in 0..6 {
-        let (issuer, seen) = (Issuer::new(Profile::P256), Seen::default());
-        let own = issuer.clone();
-        issuer.answer(move |request| match (request.method() == Method::POST, case) {
-            (true, 0) => Some(respond(credential, flipped(&own, request))),
-            (true, 1) => Some(respond(credential, vec![2; 453])),
-            (true, 2) => Some(respond(credential, vec![2; 100_000])),
-            (true, 3) => Some(respond("text/html", own.0.key.issue(&request.body()[3..]).unwrap())),
-            (_, 4) => {
-                let redirect = Response::builder()
-                    .status(302)
-                    .header("location", "https://elsewhere.example/");
-                Some(redirect.body(Full::default()).unwrap())
-            }
-            (false, 5) => Some(respond(Directory::MEDIA_TYPE, vec![b' '; 1 << 20])),
-            _ => None,
-        });
-        let client = client(&issuer, &clock)
-            .build()
-            .unwrap()
-            .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
-        let error = send(&client).await.unwrap_err();
+        let scene = Scene::new();
+        let key = scene.issuer.0.key.clone();
+        let issued = move |request: &Request<Bytes>| key.issue(&request.body()[3..]).unwrap();
+        scene
+            .issuer
+            .answer(move |request| match (request.method() == Method::POST, case) {
+                (true, 0) => {
+                    let mut response = issued(request);
+                    response[100] ^= 1;
+                    Some(respond(credential, response))
+                }
+                (true, 1) => Some(respond(credential, vec![2; 453])),
+                (true, 2) => Some(respond(credential, vec![2; 100_000])),
+                (true, 3) => Some(respond("text/html", issued(request))),
+                (_, 4) => {
+                    let redirect = Response::builder().header("location", "https://elsewhere.example/");
+                    Some(redirect.status(302).body(Full::default()).unwrap())
+                }
+                (false, 5) => Some(respond(Directory::MEDIA_TYPE, vec![b' '; 1 << 20])),
+                _ => None,
+            });
+        let error = send(&scene.to_origin(5)).await.unwrap_err();
         let seconds = if case < 4 { 300 } else { 10 };
         assert_eq!(wait_of(&error), Some(Duration::from_secs(seconds)), "{case}: {error}");
-        assert_eq!(seen.requests(), 1);
+        assert_eq!(scene.counts().0, 1);
     }
 }
 
@@ -901,39 +786,28 @@ fn wait_of<E>(error: &TokenClientError<E>) -> Option<Duration> {
 /// An issuance may have used up a ration, although its response is of no use.
 #[tokio::test]
 async fn after_a_failed_proof_no_credential_of_that_key_is_requested_for_five_minutes() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let scene = Scene::of_two_origins(Profile::P256);
+    let issuer = &scene.issuer;
     // A second key, the credentials of which are valid.
-    let other = Issuer::new(Profile::P256);
-    let keys = [&issuer, &other].map(|issuer| issuer.0.key.public_key().clone());
+    let keys = [issuer.0.key.clone(), IssuerKey::generate(Profile::P256).unwrap()];
     let directory = Directory::new("/arc")
-        .with_key(keys[0].clone(), None)
-        .with_key(keys[1].clone(), None);
+        .with_key(keys[0].public_key().clone(), None)
+        .with_key(keys[1].public_key().clone(), None);
     *issuer.0.directory.lock().unwrap() = directory.to_json();
-    let (own, id) = (issuer.clone(), other.0.key.key_id().truncated());
+    let issuing = keys.clone();
     issuer.answer(move |request| {
-        let key = if *request.body().get(2)? == id {
-            &other.0.key
-        } else {
-            &own.0.key
-        };
-        let mut response = key.issue(&request.body()[3..]).unwrap();
-        response[100] ^= u8::from(*key.key_id().as_bytes() == *own.0.key.key_id().as_bytes());
+        let is_second = *request.body().get(2)? == issuing[1].key_id().truncated();
+        let mut response = issuing[usize::from(is_second)].issue(&request.body()[3..]).unwrap();
+        response[100] ^= u8::from(!is_second);
         Some(respond("application/private-credential-response", response))
     });
-    let layer = two_origins(&issuer, &clock);
     let to = |origin: &str, key: usize| {
-        let challenge = Challenge::new(&challenge_of("issuer.example", &[origin])).with_rate_limit(5);
-        let challenge = challenge.with_token_key(keys[key].as_bytes());
-        layer.layer(to_fake(&seen, move |request| {
-            match request.headers().contains_key("authorization") {
-                true => Response::new(()),
-                false => challenging(401, &challenge),
-            }
-        }))
+        let challenge = limited_by("issuer.example", origin, 5);
+        scene.demanding(challenge.with_token_key(keys[key].public_key().as_bytes()))
     };
     let (bad, good, evil) = (to("api.example", 0), to("api.example", 1), to("evil.example:8443", 0));
     for (passed, left) in [(0, 300), (0, 300), (100, 200), (199, 1)] {
-        clock.advance(Duration::from_secs(passed));
+        scene.clock.advance(Duration::from_secs(passed));
         assert_eq!(wait_of(&send(&bad).await.unwrap_err()), Some(Duration::from_secs(left)));
         assert_eq!(issuer.issued(), 1);
     }
@@ -942,144 +816,54 @@ async fn after_a_failed_proof_no_credential_of_that_key_is_requested_for_five_mi
     assert!(send_to_evil(&evil).await.is_err());
     assert_eq!(issuer.issued(), 3);
     issuer.answer(|_| None);
-    clock.advance(Duration::from_secs(1));
+    scene.clock.advance(Duration::from_secs(1));
     assert_eq!(send(&bad).await.unwrap(), 200);
     assert!(send_to_evil(&evil).await.is_err());
     assert_eq!(issuer.issued(), 4);
 }
 
-/// Otherwise, an outage of one second would use up the issuances of an hour.
+/// Otherwise, an outage of one second would use up the issuances of an hour. The issuer may have charged a request whose
+/// response was lost, and answers the same one without a charge.
 #[tokio::test]
-async fn after_failed_requests_the_issuer_is_left_alone_for_longer_and_longer() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let unavailable = |request: &Request<Bytes>| {
-        let response = Response::builder().status(502).body(Full::default()).unwrap();
-        (request.method() == Method::POST).then_some(response)
-    };
-    issuer.answer(unavailable);
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_origin(origin(&issuer.0.key, 50, &clock), &seen));
+async fn a_request_that_fails_is_sent_again_as_it_was_after_waits_that_grow() {
+    let scene = Scene::new();
+    let client = scene.to_origin(50);
+    scene.issuer.fail(Method::POST, 502, None);
     let mut issued = 0;
     for wait in [10, 20, 40, 80, 160, 300, 300].map(Duration::from_secs) {
         issued += 1;
         for _ in 0..20 {
             assert_eq!(wait_of(&send(&client).await.unwrap_err()), Some(wait));
         }
-        assert_eq!(issuer.issued(), issued);
-        clock.advance(wait);
+        assert_eq!(scene.issuer.issued(), issued);
+        scene.clock.advance(wait);
     }
-    issuer.answer(|_| None);
+    scene.issuer.answer(|_| None);
     assert_eq!(send(&client).await.unwrap(), 200);
-    assert_eq!(issuer.issued(), issued + 1);
-}
-
-/// The issuer may have charged a request whose response was lost, and answers the same one without a charge.
-#[tokio::test]
-async fn a_request_for_a_credential_is_sent_again_as_it_was_until_it_is_answered() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let unavailable = |request: &Request<Bytes>| {
-        let response = Response::builder().status(503).body(Full::default()).unwrap();
-        (request.method() == Method::POST).then_some(response)
-    };
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_origin(origin(&issuer.0.key, 1, &clock), &seen));
-    issuer.answer(unavailable);
-    for _ in 0..3 {
-        assert!(send(&client).await.is_err());
-    }
-    issuer.answer(|_| None);
-    clock.advance(Duration::from_secs(10));
-    assert_eq!(send(&client).await.unwrap(), 200);
-    let asked = issuer.0.asked.lock().unwrap();
-    let bodies: Vec<_> = asked
-        .iter()
-        .filter(|request| request.method() == Method::POST)
-        .map(Request::body)
-        .collect();
-    assert_eq!(bodies.len(), 2);
-    assert_eq!(bodies[0], bodies[1]);
-}
-
-#[tokio::test]
-async fn a_retry_after_of_the_issuer_is_obeyed() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    issuer.answer(|request| {
-        let is_rejected = request.method() == Method::POST;
-        let rejected = || {
-            Response::builder()
-                .status(429)
-                .header("retry-after", "30")
-                .body(Full::default())
-                .unwrap()
-        };
-        is_rejected.then(rejected)
-    });
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
-    for (passed, left) in [(0, 30), (10, 20), (19, 1)] {
-        clock.advance(Duration::from_secs(passed));
-        let error = send(&client).await.unwrap_err();
-        let TokenClientError::Issuer { retry_after, .. } = error else {
-            panic!("{error}")
-        };
-        assert_eq!(retry_after, Some(Duration::from_secs(left)));
-        assert_eq!(issuer.issued(), 1);
-    }
-    issuer.answer(|_| None);
-    clock.advance(Duration::from_secs(1));
-    assert_eq!(send(&client).await.unwrap(), 200);
-}
-
-/// An origin that wants another credential for each request without a token.
-fn greedy(seen: &Seen, name: &'static str) -> Sender {
-    let number = Arc::new(Mutex::new(0_u8));
-    to_fake(seen, move |request| {
-        if request.headers().contains_key("authorization") {
-            return Response::new(());
-        }
-        let mut number = number.lock().unwrap();
-        *number += 1;
-        let challenge = challenge_of("issuer.example", &[name]).with_credential_context([*number; 32]);
-        challenging(401, &Challenge::new(&challenge).with_rate_limit(5))
-    })
+    let requested = scene.issuer.requested();
+    assert_eq!(requested, vec![requested[0].clone(); issued + 1]);
 }
 
 /// Origins can make up contexts for which credentials are needed; the issuer is not to notice much of it.
 #[tokio::test]
-async fn an_origin_that_always_wants_another_credential_gets_twelve_in_an_hour() {
-    for is_named in [true, false] {
-        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-        let (trusted, most) = match is_named {
-            true => (issuer.trusted("issuer.example"), 12),
-            false => (issuer.unbound("issuer.example").any_origin(), 60),
-        };
-        let layer = TokenClientLayer::builder().issuer(trusted).clock(clock.clone()).build();
-        let client = layer.unwrap().layer(greedy(&seen, "api.example"));
+async fn an_origin_that_always_wants_another_credential_gets_twelve_in_an_hour_and_others_have_theirs() {
+    let issuer = Issuer::new(Profile::P256);
+    let unbound = TokenClientLayer::builder().issuer(issuer.unbound("issuer.example").any_origin());
+    for (scene, most) in [
+        (Scene::of_two_origins(Profile::P256), 12),
+        (Scene::with(&issuer, unbound), 60),
+    ] {
+        let client = scene.greedy("api.example");
         for _ in 0..most {
             assert_eq!(send(&client).await.unwrap(), 200);
         }
-        let error = send(&client).await.unwrap_err();
-        assert!(
-            matches!(error, TokenClientError::Issuer { retry_after: Some(wait), .. } if wait == MINUTE * 60),
-            "{error}"
-        );
-        assert_eq!(issuer.issued(), most);
-        clock.advance(MINUTE * 60);
+        assert_eq!(wait_of(&send(&client).await.unwrap_err()), Some(MINUTE * 60));
+        assert_eq!(scene.issuer.issued(), most);
+        let other = send_to_evil(&scene.greedy("evil.EXAMPLE:8443")).await;
+        assert_eq!(other.is_ok(), most == 12);
+        scene.clock.advance(MINUTE * 60);
         assert_eq!(send(&client).await.unwrap(), 200);
     }
-}
-
-/// A client that trusts one issuer for two origins.
-fn two_origins(issuer: &Issuer, clock: &Clock) -> TokenClientLayer {
-    let trusted = issuer.trusted("issuer.example").origin("Evil.example:8443");
-    let layer = TokenClientLayer::builder().issuer(trusted).clock(clock.clone());
-    layer.build().unwrap()
 }
 
 async fn send_to_evil(client: &TokenClient<Sender>) -> Result<StatusCode, TokenClientError<Infallible>> {
@@ -1089,80 +873,33 @@ async fn send_to_evil(client: &TokenClient<Sender>) -> Result<StatusCode, TokenC
 }
 
 #[tokio::test]
-async fn a_hostile_origin_uses_up_its_own_issuances_and_those_of_no_other_origin() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let layer = two_origins(&issuer, &clock);
-    let to_evil = layer.layer(greedy(&seen, "evil.EXAMPLE:8443"));
-    let mut passed = 0;
-    for _ in 0..15 {
-        passed += usize::from(send_to_evil(&to_evil).await.is_ok());
-    }
-    assert_eq!((passed, issuer.issued()), (12, 12));
-    let honest = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &Seen::default()));
-    for _ in 0..5 {
-        assert_eq!(send(&honest).await.unwrap(), 200);
-    }
-    assert_eq!(issuer.issued(), 13);
-}
-
-#[tokio::test]
 async fn an_origin_that_is_not_named_gets_no_token_and_the_issuer_no_request() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let layer = client(&issuer, &clock).build().unwrap();
+    let (first, second) = (Issuer::new(Profile::P256), Issuer::new(Profile::P256));
+    let second_of_evil = second.unbound("second.example").origin("evil.example");
+    let scene = Scene::with(&first, builder(&first).issuer(second_of_evil));
     // Neither another host nor another port of a named one.
     for (name, url) in [
         ("evil.example", "https://evil.example/"),
         ("api.example:8443", "https://api.example:8443/"),
         ("api.example:80", "https://api.example:80/"),
     ] {
-        let evil = layer.layer(greedy(&seen, name));
+        let evil = scene.greedy(name);
         for _ in 0..15 {
             let response = evil.clone().oneshot(Request::get(url).body(()).unwrap()).await;
             assert_eq!(response.unwrap().status(), 401);
         }
     }
-    assert_eq!((seen.requests(), seen.tokens().len(), issuer.asked().len()), (45, 0, 0));
     // The name of the issuer decides, and each issuer has its own origins.
-    let second = Issuer::new(Profile::P256);
-    let layer = client(&issuer, &clock)
-        .issuer(second.unbound("second.example").origin("evil.example"))
-        .build()
-        .unwrap();
-    let challenge = Challenge::new(&challenge_of("second.example", &["api.example"])).with_rate_limit(5);
-    let wrong = layer.layer(to_fake(&seen, move |_| challenging(401, &challenge)));
+    let wrong = scene.demanding(limited_by("second.example", "api.example", 5));
     assert_eq!(send(&wrong).await.unwrap(), 401);
-    assert_eq!((issuer.asked().len(), second.asked().len()), (0, 0));
-}
-
-#[tokio::test]
-async fn two_issuers_of_one_origin_are_bounded_apart() {
-    let (first, second, clock, seen) = (
-        Issuer::new(Profile::P256),
-        Issuer::new(Profile::P256),
-        manual(),
-        Seen::default(),
-    );
-    let layer = client(&first, &clock)
-        .issuer(second.trusted("second.example"))
-        .build()
-        .unwrap();
-    let to_first = layer.layer(greedy(&seen, "api.example"));
-    while send(&to_first).await.is_ok() {}
-    let challenge = Challenge::new(&challenge_of("second.example", &["api.example"])).with_rate_limit(5);
-    let to_second = layer.layer(to_fake(&seen, move |request| {
-        match request.headers().contains_key("authorization") {
-            true => Response::new(()),
-            false => challenging(401, &challenge),
-        }
-    }));
-    assert_eq!(send(&to_second).await.unwrap(), 200);
-    assert_eq!((first.issued(), second.issued()), (12, 1));
+    assert_eq!(scene.counts(), (46, 0));
+    assert_eq!((first.asked().len(), second.asked().len()), (0, 0));
 }
 
 /// The issuer has counted the credential, although the request for it was cancelled.
 #[tokio::test]
 async fn a_credential_is_kept_although_the_request_that_needed_it_is_cancelled() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let issuer = Issuer::new(Profile::P256);
     let (arrived, released) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     let service = {
         let (issuer, arrived, released) = (issuer.clone(), Arc::clone(&arrived), Arc::clone(&released));
@@ -1179,118 +916,87 @@ async fn a_credential_is_kept_although_the_request_that_needed_it_is_cancelled()
         })
     };
     let trusted = TrustedIssuer::new("issuer.example", service).origin("api.example");
-    let layer = TokenClientLayer::builder().issuer(trusted).clock(clock.clone()).build();
-    let client = layer.unwrap().layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
-    let own = client.clone();
-    let first = tokio::spawn(async move { send(&own).await });
-    let second = tokio::spawn({
-        arrived.notified().await;
-        let own = client.clone();
-        async move { send(&own).await }
-    });
+    let scene = Scene::with(&issuer, TokenClientLayer::builder().issuer(trusted));
+    let client = scene.to_origin(5);
+    let sending = || {
+        let client = client.clone();
+        tokio::spawn(async move { send(&client).await })
+    };
+    let first = sending();
+    arrived.notified().await;
+    let second = sending();
     first.abort();
     assert!(first.await.unwrap_err().is_cancelled());
     released.add_permits(1);
     // Of the two requests after it, one has waited for the credential.
     assert_eq!(second.await.unwrap().unwrap(), 200);
     assert_eq!(send(&client).await.unwrap(), 200);
-    assert_eq!((issuer.issued(), seen.nonces().len()), (1, 2));
+    assert_eq!((issuer.issued(), scene.seen.nonces().len()), (1, 2));
 }
 
 /// Neither a wait of the issuer, nor a directory that cannot be read, nor one that was read for an unknown key.
 #[tokio::test]
 async fn waits_and_directories_that_one_origin_has_caused_do_not_touch_another() {
-    let status = |status: u16| {
-        let response = Response::builder().status(status).header("retry-after", "300");
-        response.body(Full::default()).unwrap()
-    };
+    let stranger = IssuerKey::generate(Profile::P256).unwrap();
     for case in 0..3 {
-        let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-        let layer = two_origins(&issuer, &clock);
-        let stranger = IssuerKey::generate(Profile::P256).unwrap();
-        let evil = challenge_of("issuer.example", &["evil.example:8443"]);
-        let evil = Challenge::new(&evil).with_rate_limit(5);
-        let evil = match case {
-            2 => evil.with_token_key(stranger.public_key().as_bytes()),
-            _ => evil,
-        };
-        let to_evil = layer.layer(to_fake(&seen, move |_| challenging(401, &evil)));
-        issuer.answer(move |request| match (request.method() == Method::POST, case) {
-            (true, 0) => Some(status(429)),
-            (false, 1) => Some(status(503)),
-            _ => None,
-        });
-        let result = send_to_evil(&to_evil).await;
+        let scene = Scene::of_two_origins(Profile::P256);
+        let mut evil = limited_by("issuer.example", "evil.example:8443", 5);
+        match case {
+            0 => scene.issuer.fail(Method::POST, 429, Some("300")),
+            1 => scene.issuer.fail(Method::GET, 503, Some("300")),
+            _ => evil = evil.with_token_key(stranger.public_key().as_bytes()),
+        }
+        let result = send_to_evil(&scene.demanding(evil)).await;
         match case {
             2 => assert_eq!(result.unwrap(), 401),
             _ => assert!(matches!(result, Err(TokenClientError::Issuer { .. })), "{case}"),
         }
-        issuer.answer(|_| None);
-        let asked = issuer.asked().len();
-        let honest = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
-        assert_eq!(send(&honest).await.unwrap(), 200, "{case}");
+        scene.issuer.answer(|_| None);
+        let asked = scene.issuer.asked().len();
+        assert_eq!(send(&scene.to_origin(5)).await.unwrap(), 200, "{case}");
         // As if there were no other origin: a directory and a credential.
-        assert_eq!(issuer.asked().len() - asked, 2, "{case}");
+        assert_eq!(scene.issuer.asked().len() - asked, 2, "{case}");
     }
 }
 
 /// A credential of P-384 is not bound to an origin. Its tokens are: each origin has the whole limit.
 #[tokio::test]
 async fn origins_share_a_credential_where_its_context_is_the_same_and_no_allowance() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P384), manual(), Seen::default());
-    let layer = two_origins(&issuer, &clock);
-    let challenge = |origin| {
-        let challenge = TokenChallenge::new(Profile::P384, "issuer.example").unwrap();
-        let challenge = challenge.with_origins([origin]).unwrap();
-        Challenge::new(&challenge).with_rate_limit(2)
+    let scene = Scene::of_two_origins(Profile::P384);
+    let to = |origin| {
+        let challenge = challenge_of("issuer.example", &[origin]).with_profile(Profile::P384);
+        scene.demanding(Challenge::new(&challenge).with_rate_limit(2))
     };
-    let answer = |challenge: Challenge| {
-        to_fake(&seen, move |request| {
-            match request.headers().contains_key("authorization") {
-                true => Response::new(()),
-                false => challenging(401, &challenge),
-            }
-        })
-    };
-    let evil = layer.layer(answer(challenge("evil.example:8443")));
-    let honest = layer.layer(answer(challenge("api.example")));
+    let (evil, honest) = (to("evil.example:8443"), to("api.example"));
     while send_to_evil(&evil).await.is_ok() {}
     for _ in 0..2 {
         assert_eq!(send(&honest).await.unwrap(), 200);
     }
-    assert_eq!((issuer.issued(), seen.nonces().len()), (1, 4));
+    assert_eq!((scene.issuer.issued(), scene.seen.nonces().len()), (1, 4));
 }
 
 /// Only what is sent counts: with a bound of twelve, a wait would otherwise become one of an hour.
 #[tokio::test]
-async fn requests_that_are_not_sent_to_the_issuer_do_not_count_as_issuances() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let unavailable = || {
-        let response = Response::builder().status(503).header("retry-after", "30");
-        response.body(Full::default()).unwrap()
-    };
-    issuer.answer(move |request| (request.method() == Method::GET).then(unavailable));
+async fn a_retry_after_of_the_issuer_is_obeyed_and_what_is_not_sent_does_not_count_as_an_issuance() {
+    let issuer = Issuer::new(Profile::P256);
     // The key is known without the directory, and the URL is not.
-    let trusted = issuer
-        .trusted("issuer.example")
-        .pin_key(issuer.0.key.public_key().clone());
-    let layer = TokenClientLayer::builder()
-        .issuer(trusted)
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    let client = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
-    for _ in 0..30 {
-        assert!(matches!(send(&client).await, Err(TokenClientError::Issuer { .. })));
-    }
-    issuer.answer(move |request| (request.method() == Method::POST).then(unavailable));
-    clock.advance(Duration::from_secs(30));
-    for _ in 0..30 {
-        assert!(matches!(send(&client).await, Err(TokenClientError::Issuer { .. })));
+    let trusted = issuer.trusted("issuer.example");
+    let trusted = trusted.pin_key(issuer.0.key.public_key().clone());
+    let scene = Scene::with(&issuer, TokenClientLayer::builder().issuer(trusted));
+    let client = scene.to_origin(5);
+    for method in [Method::GET, Method::POST] {
+        issuer.fail(method, 503, Some("30"));
+        for left in [30, 29, 28] {
+            for _ in 0..10 {
+                let error = send(&client).await.unwrap_err();
+                assert_eq!(wait_of(&error), Some(Duration::from_secs(left)));
+            }
+            scene.clock.advance(Duration::from_secs(1));
+        }
+        scene.clock.advance(Duration::from_secs(27));
     }
     assert_eq!(issuer.issued(), 1);
     issuer.answer(|_| None);
-    clock.advance(Duration::from_secs(30));
     assert_eq!(send(&client).await.unwrap(), 200);
 }
 
@@ -1304,19 +1010,27 @@ fn build_error(trusted: TrustedIssuer) -> String {
 fn an_issuer_without_origins_is_a_mistake_that_is_named_with_the_way_out() {
     let issuer = Issuer::new(Profile::P256);
     let unbound = || issuer.unbound("issuer.example");
-    assert_eq!(
-        build_error(unbound()),
-        "token client: issuer \"issuer.example\" has no origins: call TrustedIssuer::origin for each origin that it \
-         serves, or TrustedIssuer::any_origin to answer challenges of all origins"
-    );
-    assert_eq!(
-        build_error(unbound().any_origin().origin("api.example")),
-        "token client: issuer \"issuer.example\": origin \"api.example\" and any_origin cannot be combined"
-    );
-    assert_eq!(
-        build_error(issuer.trusted("no host")),
-        r#"token client: issuer "no host" is not a host with an optional port"#
-    );
+    for (trusted, message) in [
+        (
+            unbound(),
+            "issuer \"issuer.example\" has no origins: call TrustedIssuer::origin for each origin that it serves, or \
+             TrustedIssuer::any_origin to answer challenges of all origins",
+        ),
+        (
+            unbound().any_origin().origin("api.example"),
+            "issuer \"issuer.example\": origin \"api.example\" and any_origin cannot be combined",
+        ),
+        (
+            issuer.trusted("no host"),
+            r#"issuer "no host" is not a host with an optional port"#,
+        ),
+        (
+            issuer.trusted("issuer.example").request_url("http://attester.example/"),
+            r#"request URL of issuer "issuer.example": not an https URL"#,
+        ),
+    ] {
+        assert_eq!(build_error(trusted), format!("token client: {message}"));
+    }
 }
 
 #[test]
@@ -1360,32 +1074,25 @@ fn an_origin_that_no_request_can_have_is_a_mistake() {
 
 #[tokio::test]
 async fn one_challenge_is_answered_for_each_request() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let challenge = Challenge::new(&challenge_of("issuer.example", &["api.example"])).with_rate_limit(100);
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_fake(&seen, move |_| challenging(401, &challenge)));
+    let scene = Scene::new();
+    let client = scene.to_fake(|_| challenging(401, &limited(100)));
     for requests in [2, 4, 6] {
         assert_eq!(send(&client).await.unwrap(), 401);
-        assert_eq!((seen.requests(), seen.tokens().len()), (requests, requests / 2));
+        assert_eq!(scene.counts(), (requests, requests / 2));
     }
 }
 
 #[tokio::test]
 async fn a_request_with_credentials_of_its_own_or_without_an_origin_is_left_alone() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    let scene = Scene::new();
+    let client = scene.to_origin(5);
     let mut own = request();
     own.headers_mut()
         .insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer abc"));
     for request in [own, Request::get("/").body(()).unwrap()] {
         assert_eq!(client.clone().oneshot(request).await.unwrap().status(), 401);
     }
-    assert_eq!((seen.requests(), issuer.asked().len()), (2, 0));
+    assert_eq!((scene.counts().0, scene.issuer.asked().len()), (2, 0));
     // The origin may be in the field Host, as requests of HTTP/1.1 have it.
     let request = Request::get("/").header("host", "API.example").body(()).unwrap();
     assert_eq!(client.oneshot(request).await.unwrap().status(), 200);
@@ -1393,7 +1100,8 @@ async fn a_request_with_credentials_of_its_own_or_without_an_origin_is_left_alon
 
 #[tokio::test]
 async fn a_directory_is_kept_for_the_time_that_it_says() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
+    let scene = Scene::new();
+    let (issuer, client) = (&scene.issuer, scene.to_origin(50));
     let directory = issuer.0.directory.lock().unwrap().clone();
     issuer.answer(move |request| {
         let mut response = respond(Directory::MEDIA_TYPE, directory.clone());
@@ -1402,12 +1110,8 @@ async fn a_directory_is_kept_for_the_time_that_it_says() {
             .insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=100"));
         (request.method() == Method::GET).then_some(response)
     });
-    let client = client(&issuer, &clock)
-        .build()
-        .unwrap()
-        .layer(to_origin(origin(&issuer.0.key, 50, &clock), &seen));
     for (passed, read) in [(0, 1), (99, 1), (1, 2), (50, 2)] {
-        clock.advance(Duration::from_secs(passed));
+        scene.clock.advance(Duration::from_secs(passed));
         assert_eq!(send(&client).await.unwrap(), 200);
         assert_eq!(issuer.asked().len() - issuer.issued(), read);
     }
@@ -1416,16 +1120,13 @@ async fn a_directory_is_kept_for_the_time_that_it_says() {
 /// M41: memory has a bound, and what is forgotten is a whole credential, so that no nonce of it can come again.
 #[tokio::test]
 async fn a_credential_of_too_many_contexts_is_renewed() {
-    let (issuer, clock, seen) = (Issuer::new(Profile::P256), manual(), Seen::default());
-    let layer = client(&issuer, &clock)
-        .storage(MemoryCredentials::new(1, 2))
-        .build()
-        .unwrap();
-    let client = layer.layer(to_origin(origin(&issuer.0.key, 5, &clock), &seen));
+    let issuer = Issuer::new(Profile::P256);
+    let scene = Scene::with(&issuer, builder(&issuer).storage(MemoryCredentials::new(1, 2)));
+    let client = scene.to_origin(5);
     for (window, issued) in [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)] {
         assert_eq!(send(&client).await.unwrap(), 200, "{window}");
         assert_eq!(issuer.issued(), issued, "{window}");
-        clock.advance(MINUTE * 2);
+        scene.clock.advance(MINUTE * 2);
     }
-    assert_eq!(seen.nonces().len(), 5);
+    assert_eq!(scene.seen.nonces().len(), 5);
 }
