@@ -1,6 +1,6 @@
 //! Challenges, tokens, header fields and directories, byte for byte as the vectors have them, and in all other forms.
 
-use http::{HeaderMap, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, header};
 use serde_json::Value;
 use tower_quota_anonymous::{
     Challenge, Directory, KeyId, MessageError, Profile, Token, TokenChallenge, token_from_headers,
@@ -51,26 +51,19 @@ fn key_id(case: &Value) -> KeyId {
     KeyId::from_bytes(array(&case["issuer_key_id"]))
 }
 
+fn fields(name: HeaderName, values: &[&str]) -> HeaderMap {
+    let values = values
+        .iter()
+        .map(|value| HeaderValue::from_bytes(value.as_bytes()).unwrap());
+    values.map(|value| (name.clone(), value)).collect()
+}
+
 fn www_authenticate(values: &[&str]) -> Vec<Challenge> {
-    let mut headers = HeaderMap::new();
-    for value in values {
-        headers.append(
-            header::WWW_AUTHENTICATE,
-            HeaderValue::from_bytes(value.as_bytes()).unwrap(),
-        );
-    }
-    Challenge::from_headers(&headers)
+    Challenge::from_headers(&fields(header::WWW_AUTHENTICATE, values))
 }
 
 fn authorization(values: &[&str]) -> Result<Option<Token>, MessageError> {
-    let mut headers = HeaderMap::new();
-    for value in values {
-        headers.append(
-            header::AUTHORIZATION,
-            HeaderValue::from_bytes(value.as_bytes()).unwrap(),
-        );
-    }
-    token_from_headers(&headers)
+    token_from_headers(&fields(header::AUTHORIZATION, values))
 }
 
 /// M7, M9, M20
@@ -321,8 +314,8 @@ fn names_are_hosts_and_contexts_have_32_bytes_or_none() {
 
 #[test]
 fn a_challenge_of_the_older_profile_has_no_credential_context() {
-    let challenge = TokenChallenge::new(Profile::P384, "issuer.example").unwrap();
-    assert_eq!(challenge.clone().with_credential_context([7; 32]), challenge);
+    let older = TokenChallenge::new(Profile::P384, "issuer.example").unwrap();
+    assert_eq!(older.clone().with_credential_context([7; 32]), older);
     let challenge = TokenChallenge::new(Profile::P256, "issuer.example").unwrap();
     let renewed = challenge.clone().with_credential_context([7; 32]);
     let key = KeyId::from_bytes([9; 32]);
@@ -330,15 +323,8 @@ fn a_challenge_of_the_older_profile_has_no_credential_context() {
     // A renewed credential starts with a full allowance in a context of the same name, and the limit applies to that
     // context.
     assert_eq!(renewed.presentation_context(&key), challenge.presentation_context(&key));
-}
-
-#[test]
-fn a_challenge_that_changes_to_the_older_profile_loses_its_credential_context() {
-    let challenge = TokenChallenge::new(Profile::P256, "issuer.example").unwrap();
-    let renewed = challenge.with_credential_context([7; 32]);
     assert_eq!(renewed.clone().with_profile(Profile::P256), renewed);
-    let older = renewed.with_profile(Profile::P384);
-    assert_eq!(older, TokenChallenge::new(Profile::P384, "issuer.example").unwrap());
+    assert_eq!(renewed.with_profile(Profile::P384), older);
     assert_eq!(TokenChallenge::parse(&older.to_bytes()), Ok(older));
 }
 

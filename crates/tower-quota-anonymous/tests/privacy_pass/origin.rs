@@ -3,15 +3,12 @@
 use std::{
     convert::Infallible,
     net::{IpAddr, SocketAddr},
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::join_all;
 use http::{HeaderValue, Request, Response, header};
 use http_body_util::Full;
 use test_kit::call;
@@ -203,15 +200,20 @@ async fn tokens_that_are_not_valid_are_challenged_alike() {
             .unwrap()
             .with_redemption_context([9; 32]);
         let of_other_issuer = TokenChallenge::new(profile, "elsewhere.example").unwrap();
-        let mut renamed = good.to_bytes();
-        let nonce_at = if profile == Profile::P384 { 37 } else { 5 };
-        renamed[nonce_at] ^= 1;
+        let changed = |at: usize| {
+            let mut bytes = good.to_bytes();
+            bytes[at] ^= 1;
+            Token::parse(&bytes).unwrap()
+        };
+        let (key_at, nonce_at) = if profile == Profile::P384 { (2, 37) } else { (38, 5) };
+        assert_eq!(good.to_bytes()[key_at..][..32], *good.key().as_bytes());
         for token in [
             forged(&good),
             stranger.token(&challenge, 0),
             holder.token(&elsewhere, 0),
             site.issuer.holder(&of_other_issuer).token(&challenge, 0),
-            Token::parse(&renamed).unwrap(),
+            changed(nonce_at),
+            changed(key_at),
             site.nonsense(),
         ] {
             let rejected = site.send(with_token(request(), &token)).await;
@@ -223,27 +225,6 @@ async fn tokens_that_are_not_valid_are_challenged_alike() {
         request.headers_mut().insert(header::AUTHORIZATION, malformed);
         assert_eq!(site.send(request).await.headers(), without.headers());
         // None of them has spent the tag.
-        assert_eq!(site.with_token(&good).await, 200);
-    }
-}
-
-/// A header cannot select another profile: every byte of a token matters.
-#[tokio::test]
-async fn a_token_with_any_byte_changed_is_rejected() {
-    for profile in Profile::ALL {
-        let site = Site::with(profile, |builder| {
-            builder.failed_proofs(QuotaPolicy::per_second("failed", 10_000))
-        });
-        let challenge = site.challenge().await;
-        let good = site.issuer.holder(&challenge).token(&challenge, 1);
-        // Changes a byte of each part, and the last byte.
-        let bytes = good.to_bytes();
-        for at in (0..bytes.len()).step_by(7).chain([bytes.len() - 1]) {
-            let mut changed = bytes.clone();
-            changed[at] ^= 0x40;
-            let Ok(token) = Token::parse(&changed) else { continue };
-            assert_eq!(site.with_token(&token).await, 401, "{profile} {at}");
-        }
         assert_eq!(site.with_token(&good).await, 200);
     }
 }
@@ -470,77 +451,18 @@ async fn whom_the_limit_by_address_rejects_is_challenged_and_passes_with_a_token
     assert_eq!(send(request()).await.unwrap().status(), 429);
 }
 
-#[tokio::test]
-async fn tokens_beyond_the_queue_are_rejected_at_once_and_the_others_pass() {
-    let site = Site::with(Profile::P256, |builder| builder.verifier_threads(1).max_queued(3));
-    let challenge = site.challenge().await;
-    let holders: Vec<_> = (0..12).map(|_| site.issuer.holder(&challenge)).collect();
-    let tokens: Vec<_> = holders.iter().map(|holder| holder.token(&challenge, 0)).collect();
-    // All requests arrive before the first proof is verified, because they are futures on one thread.
-    let sent: Vec<BoxFuture<'_, Response<Bytes>>> = tokens
-        .iter()
-        .map(|token| site.send(with_token(request(), token)).boxed())
-        .collect();
-    let responses = futures_util::future::join_all(sent).await;
-    let (passed, shed): (Vec<_>, Vec<_>) = responses.iter().partition(|response| response.status() == 200);
-    assert!(passed.len() >= 4, "{}", passed.len());
-    assert!(!shed.is_empty());
-    for response in shed {
-        assert_eq!(response.status(), 503);
-        assert_eq!(response.headers()["retry-after"], "1");
-        assert!(!response.headers().contains_key("www-authenticate"));
-    }
-    // A token that was not verified is not spent, and its sender is not charged for a proof that failed.
-    for token in &tokens {
-        assert!([200, 429].contains(&site.with_token(token).await));
-    }
-    assert_eq!(site.with_token(&tokens[0]).await, 429);
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_fifty_equal_tokens_at_once_one_passes() {
-    let site = Arc::new(Site::with(Profile::P256, |builder| {
-        builder.verifier_threads(2).max_queued(100)
-    }));
+    let site = Site::with(Profile::P256, |builder| builder.verifier_threads(2).max_queued(100));
     let challenge = site.challenge().await;
-    let token = site.issuer.holder(&challenge).token(&challenge, 0);
-    let passed = Arc::new(AtomicUsize::new(0));
+    let (token, site) = (site.issuer.holder(&challenge).token(&challenge, 0), Arc::new(site));
     let tasks = (0..50).map(|_| {
-        let (site, token, passed) = (Arc::clone(&site), token.clone(), Arc::clone(&passed));
-        tokio::spawn(async move {
-            match site.with_token(&token).await {
-                200 => passed.fetch_add(1, Ordering::Relaxed),
-                status => {
-                    assert_eq!(status, 429);
-                    0
-                }
-            }
-        })
+        let (site, token) = (Arc::clone(&site), token.clone());
+        tokio::spawn(async move { site.with_token(&token).await })
     });
-    for task in tasks.collect::<Vec<_>>() {
-        task.await.unwrap();
-    }
-    assert_eq!(passed.load(Ordering::Relaxed), 1);
-}
-
-/// M32: of what an origin sees of two tokens, nothing is the same but what the challenge has.
-#[tokio::test]
-async fn two_tokens_of_one_client_share_no_value() {
-    for profile in Profile::ALL {
-        let site = Site::new(profile);
-        let challenge = site.challenge().await;
-        let holder = site.issuer.holder(&challenge);
-        let tokens = [holder.token(&challenge, 0), holder.token(&challenge, 1)];
-        let (element, scalar) = (profile.element_len(), profile.scalar_len());
-        let parts = |token: &Token| {
-            let (elements, scalars) = token.presentation().split_at(4 * element);
-            let parts = elements.chunks(element).chain(scalars.chunks(scalar));
-            parts.map(<[u8]>::to_vec).collect::<Vec<_>>()
-        };
-        let [first, second] = [parts(&tokens[0]), parts(&tokens[1])];
-        assert_eq!(first.len(), 9);
-        assert!(first.iter().all(|part| !second.contains(part)), "{profile}");
-    }
+    let statuses: Vec<_> = join_all(tasks).await.into_iter().map(Result::unwrap).collect();
+    let count = |wanted| statuses.iter().filter(|status| **status == wanted).count();
+    assert_eq!((count(200), count(429)), (1, 49));
 }
 
 /// A tag is never evicted while its window may be accepted: at the cap, the origin responds with 503, because it cannot

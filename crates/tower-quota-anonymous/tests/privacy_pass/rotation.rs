@@ -116,33 +116,14 @@ async fn keys_are_replaced_while_an_origin_runs_and_tokens_of_a_key_pass_until_i
 fn a_set_that_cannot_work_is_rejected_and_the_origin_keeps_its_keys() {
     let (keys, [old, new]) = changing();
     let layer = origin(keys, &Clock::manual(BORDER)).build().unwrap();
-    let mut short = KeySet::new();
-    short.insert(old.clone(), ..after(2.5));
-    short.insert(new.clone(), after(1.5)..);
-    let mut twice = KeySet::new();
-    twice.insert(old.clone(), ..);
-    twice.insert(old.clone(), ..);
-    for (keys, message) in [
-        (KeySet::new(), "number of keys 0 is outside 1..=64".to_owned()),
-        (
-            short,
-            format!(
-                "key {} and the next key must overlap for longer than window 60s",
-                old.key_id()
-            ),
-        ),
-        (
-            twice,
-            format!(
-                "the IDs of two keys of ARC (P-256) end with {:02x}",
-                old.key_id().truncated()
-            ),
-        ),
-    ] {
-        let error = layer.replace_keys(keys).unwrap_err();
-        assert_eq!(error.to_string(), format!(r#"tokens "anonymous": {message}"#));
-        assert_eq!(layer.keys().iter().len(), 2);
-    }
+    let (id, mut short) = (old.key_id(), KeySet::new());
+    short.insert(old, ..after(2.5));
+    short.insert(new, after(1.5)..);
+    assert_eq!(
+        layer.replace_keys(short).unwrap_err().to_string(),
+        format!(r#"tokens "anonymous": key {id} and the next key must overlap for longer than window 60s"#)
+    );
+    assert_eq!(layer.keys().iter().len(), 2);
 }
 
 /// Issuer and origin get the same set, in the middle of a window: the client notices a second credential and nothing else,
