@@ -430,24 +430,6 @@ async fn a_429_without_a_time_or_without_a_challenge_is_not_remembered() {
 }
 
 #[tokio::test]
-async fn requests_are_sent_without_a_token_when_those_for_a_429_are_used_up() {
-    let scene = Scene::new();
-    let site = Optional::new(2);
-    let client = site.client(&scene);
-    for _ in 0..2 {
-        assert_eq!(send(&client).await.unwrap(), 200);
-    }
-    assert_eq!(scene.counts(), (3, 2));
-    site.is_exceeded.store(false, Ordering::SeqCst);
-    assert_eq!(send(&client).await.unwrap(), 200);
-    site.is_exceeded.store(true, Ordering::SeqCst);
-    let error = send(&client).await.unwrap_err();
-    let is_limit = matches!(error, TokenClientError::LimitReached { retry_after } if retry_after == Some(MINUTE));
-    assert!(is_limit, "{error}");
-    assert_eq!((scene.counts(), scene.issuer.issued()), ((5, 2), 1));
-}
-
-#[tokio::test]
 async fn requests_are_sent_without_a_token_when_the_issuer_gives_no_credential_for_a_429() {
     let issuer = Issuer::new(Profile::P256);
     let trusted = issuer.trusted("issuer.example").origin("evil.example:8443");
@@ -675,54 +657,30 @@ async fn each_issuer_has_its_own_credential_and_a_pinned_key_is_the_only_one_bel
 /// M13, M40
 #[tokio::test]
 async fn an_issuer_is_asked_at_its_own_host_or_a_configured_url_and_by_https_unless_it_is_local() {
-    for (name, uri, relay, asked) in [
-        (
-            "issuer.example",
-            "/arc?a=b",
-            None,
-            Some("https://issuer.example/arc?a=b"),
-        ),
-        (
-            "issuer.example",
-            "request",
-            None,
-            Some("https://issuer.example/.well-known/request"),
-        ),
-        (
-            "issuer.example",
-            "https://issuer.example/x",
-            None,
-            Some("https://issuer.example/x"),
-        ),
-        (
-            "issuer.example",
-            "https://ISSUER.example:443/x",
-            None,
-            Some("https://ISSUER.example:443/x"),
-        ),
-        ("issuer.example", "http://issuer.example/x", None, None),
-        ("issuer.example", "https://issuer.example:444/x", None, None),
-        ("issuer.example", "https://elsewhere.example/x", None, None),
-        (
-            "issuer.example",
-            "https://issuer.example@elsewhere.example/x",
-            None,
-            None,
-        ),
-        ("issuer.example", "//elsewhere.example/x", None, None),
-        ("issuer.example", "ftp://issuer.example/x", None, None),
-        ("issuer.example", "https://", None, None),
-        ("localhost:8080", "/arc", None, Some("http://localhost:8080/arc")),
-        ("127.0.0.1", "/arc", None, Some("http://127.0.0.1/arc")),
-        ("[::1]:99", "/arc", None, Some("http://[::1]:99/arc")),
-        ("localhost.example", "/arc", None, Some("https://localhost.example/arc")),
-        (
-            "issuer.example",
-            "/arc",
-            Some("https://attester.example/x"),
-            Some("https://attester.example/x"),
-        ),
-    ] {
+    let own = [
+        ("/arc?a=b", Some("https://issuer.example/arc?a=b")),
+        ("request", Some("https://issuer.example/.well-known/request")),
+        ("https://issuer.example/x", Some("https://issuer.example/x")),
+        ("https://ISSUER.example:443/x", Some("https://ISSUER.example:443/x")),
+        ("http://issuer.example/x", None),
+        ("https://issuer.example:444/x", None),
+        ("https://elsewhere.example/x", None),
+        ("https://issuer.example@elsewhere.example/x", None),
+        ("//elsewhere.example/x", None),
+        ("ftp://issuer.example/x", None),
+        ("https://", None),
+    ];
+    let own = own.map(|(uri, asked)| ("issuer.example", uri, None, asked));
+    let others = [
+        ("localhost:8080", "http://localhost:8080/arc"),
+        ("127.0.0.1", "http://127.0.0.1/arc"),
+        ("[::1]:99", "http://[::1]:99/arc"),
+        ("localhost.example", "https://localhost.example/arc"),
+    ];
+    let others = others.map(|(name, asked)| (name, "/arc", None, Some(asked)));
+    let relay = Some("https://attester.example/x");
+    let relayed = ("issuer.example", "/arc", relay, relay);
+    for (name, uri, relay, asked) in own.into_iter().chain(others).chain([relayed]) {
         let issuer = Issuer::new(Profile::P256);
         let directory = Directory::new(uri).with_key(issuer.0.key.public_key().clone(), None);
         *issuer.0.directory.lock().unwrap() = directory.to_json();
@@ -751,24 +709,23 @@ async fn answers_of_an_issuer_that_are_no_credential_are_errors() {
         let scene = Scene::new();
         let key = scene.issuer.0.key.clone();
         let issued = move |request: &Request<Bytes>| key.issue(&request.body()[3..]).unwrap();
-        scene
-            .issuer
-            .answer(move |request| match (request.method() == Method::POST, case) {
-                (true, 0) => {
-                    let mut response = issued(request);
-                    response[100] ^= 1;
-                    Some(respond(credential, response))
-                }
-                (true, 1) => Some(respond(credential, vec![2; 453])),
-                (true, 2) => Some(respond(credential, vec![2; 100_000])),
-                (true, 3) => Some(respond("text/html", issued(request))),
-                (_, 4) => {
-                    let redirect = Response::builder().header("location", "https://elsewhere.example/");
-                    Some(redirect.status(302).body(Full::default()).unwrap())
-                }
-                (false, 5) => Some(respond(Directory::MEDIA_TYPE, vec![b' '; 1 << 20])),
-                _ => None,
-            });
+        let issuer = &scene.issuer;
+        issuer.answer(move |request| match (request.method() == Method::POST, case) {
+            (true, 0) => {
+                let mut response = issued(request);
+                response[100] ^= 1;
+                Some(respond(credential, response))
+            }
+            (true, 1) => Some(respond(credential, vec![2; 453])),
+            (true, 2) => Some(respond(credential, vec![2; 100_000])),
+            (true, 3) => Some(respond("text/html", issued(request))),
+            (_, 4) => {
+                let redirect = Response::builder().header("location", "https://elsewhere.example/");
+                Some(redirect.status(302).body(Full::default()).unwrap())
+            }
+            (false, 5) => Some(respond(Directory::MEDIA_TYPE, vec![b' '; 1 << 20])),
+            _ => None,
+        });
         let error = send(&scene.to_origin(5)).await.unwrap_err();
         let seconds = if case < 4 { 300 } else { 10 };
         assert_eq!(wait_of(&error), Some(Duration::from_secs(seconds)), "{case}: {error}");

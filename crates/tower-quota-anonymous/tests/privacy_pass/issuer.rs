@@ -339,11 +339,7 @@ fn keys_for_a_set_are_drawn_again_until_their_ids_end_in_different_bytes() {
 #[test]
 fn settings_that_cannot_work_are_errors() {
     type Change = fn(IssuerBuilder) -> IssuerBuilder;
-    let error = |change: Change| {
-        let builder = Issuer::builder(anybody).keys(keys());
-        change(builder).build().unwrap_err().to_string()
-    };
-    let cases: [(Change, &str); 8] = [
+    let cases: [(Change, &str); 5] = [
         (
             |builder| builder.keys(KeySet::new()),
             "issuer: number of keys 0 is outside 1..=64",
@@ -361,24 +357,17 @@ fn settings_that_cannot_work_are_errors() {
             |builder| builder.cache_lifetime(Duration::from_millis(1_500)),
             "issuer: cache_lifetime 1.5s is not a whole number of seconds in 1s..=2678400s",
         ),
-        (
-            |builder| builder.request_uri(""),
-            "issuer: request_uri \"\" is not a valid path or URL",
-        ),
-        (
-            |builder| builder.request_uri("/a b"),
-            "issuer: request_uri \"/a b\" is not a valid path or URL",
-        ),
-        (
-            |builder| builder.request_uri(Directory::PATH),
-            "issuer: request_uri \"/.well-known/private-token-issuer-directory\" is not a valid path or URL",
-        ),
     ];
     for (change, expected) in cases {
-        assert_eq!(error(change), expected);
+        let error = change(Issuer::builder(anybody).keys(keys())).build().unwrap_err();
+        assert_eq!(error.to_string(), expected);
     }
-    let url = "https://issuer.example/v1/credentials";
-    let issuer = Issuer::builder(anybody).keys(keys()).request_uri(url).build().unwrap();
+    let of_uri = |uri: &str| Issuer::builder(anybody).keys(keys()).request_uri(uri).build();
+    for uri in ["", "/a b", Directory::PATH] {
+        let expected = format!("issuer: request_uri {uri:?} is not a valid path or URL");
+        assert_eq!(of_uri(uri).unwrap_err().to_string(), expected);
+    }
+    let issuer = of_uri("https://issuer.example/v1/credentials").unwrap();
     assert_eq!(issuer.request_path(), "/v1/credentials");
 }
 

@@ -22,7 +22,7 @@ use tower_quota_anonymous::{
     AcceptedToken, EXPOSED, IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge,
 };
 
-use crate::holder::{Issuer, challenge_in, challenged, forged, with_token};
+use crate::holder::{Holder, Issuer, challenge_in, challenged, forged, with_token};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -67,6 +67,13 @@ impl Site {
     /// The challenge for requests of this moment.
     pub(crate) async fn challenge(&self) -> TokenChallenge {
         challenged(&self.send(with_token(request(), &self.nonsense())).await)
+    }
+
+    /// A client with a credential, and the challenge that it answers.
+    async fn with_holder(self) -> (Self, TokenChallenge, Holder) {
+        let challenge = self.challenge().await;
+        let holder = self.issuer.holder(&challenge);
+        (self, challenge, holder)
     }
 
     /// A token that is well-formed, and nothing else.
@@ -143,9 +150,7 @@ async fn a_request_without_a_token_is_challenged() {
 #[tokio::test]
 async fn each_nonce_below_the_limit_passes_once_and_the_limit_itself_does_not() {
     for profile in Profile::ALL {
-        let site = Site::new(profile);
-        let challenge = site.challenge().await;
-        let holder = site.issuer.holder(&challenge);
+        let (site, challenge, holder) = Site::new(profile).with_holder().await;
         for nonce in 0..5 {
             let accepted = site.send(with_token(request(), &holder.token(&challenge, nonce))).await;
             assert_eq!(accepted.status(), 200, "{profile} {nonce}");
@@ -163,9 +168,7 @@ async fn each_nonce_below_the_limit_passes_once_and_the_limit_itself_does_not() 
 #[tokio::test]
 async fn a_spent_token_is_rejected_until_the_window_ends_also_with_another_proof() {
     for profile in Profile::ALL {
-        let site = Site::new(profile);
-        let challenge = site.challenge().await;
-        let holder = site.issuer.holder(&challenge);
+        let (site, challenge, holder) = Site::new(profile).with_holder().await;
         assert_eq!(site.with_token(&holder.token(&challenge, 3)).await, 200);
         // Made once more: other bytes, and the same tag.
         let again = holder.token(&challenge, 3);
@@ -264,9 +267,7 @@ async fn a_challenge_is_the_same_for_all_and_changes_with_the_window_and_the_pol
 #[tokio::test]
 async fn the_last_window_is_accepted_within_grace_and_the_next_one_within_skew() {
     for profile in Profile::ALL {
-        let site = Site::new(profile);
-        let old = site.challenge().await;
-        let holder = site.issuer.holder(&old);
+        let (site, old, holder) = Site::new(profile).with_holder().await;
         let token = |challenge: &TokenChallenge, nonce| holder.token(challenge, nonce);
         assert_eq!(site.with_token(&token(&old, 0)).await, 200);
 
@@ -298,8 +299,7 @@ async fn the_last_window_is_accepted_within_grace_and_the_next_one_within_skew()
 #[tokio::test]
 async fn credentials_of_an_epoch_end_with_a_window() {
     let site = Site::with(Profile::P256, |builder| builder.credential_lifetime(MINUTE * 2));
-    let first = site.challenge().await;
-    let holder = site.issuer.holder(&first);
+    let (site, first, holder) = site.with_holder().await;
     assert_eq!(site.with_token(&holder.token(&first, 0)).await, 200);
     let mut contexts = vec![*first.credential_context().unwrap()];
     for _ in 0..3 {
@@ -470,8 +470,7 @@ async fn of_fifty_equal_tokens_at_once_one_passes() {
 #[tokio::test]
 async fn a_full_memory_rejects_tokens_and_forgets_none_that_is_accepted() {
     let site = Site::with(Profile::P256, |builder| builder.max_tags(3));
-    let challenge = site.challenge().await;
-    let holder = site.issuer.holder(&challenge);
+    let (site, challenge, holder) = site.with_holder().await;
     let tokens: Vec<_> = (0..5).map(|nonce| holder.token(&challenge, nonce)).collect();
     for (token, status) in tokens.iter().zip([200, 200, 200, 503, 503]) {
         assert_eq!(site.with_token(token).await, status);
