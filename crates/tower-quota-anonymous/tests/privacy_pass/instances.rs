@@ -9,12 +9,17 @@ use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile,
 
 use crate::holder::{Issuer, challenged, with_token};
 
-/// An instance of an origin, of 1 000 tokens for each credential in a day.
-pub(crate) fn instance(key: &IssuerKey, store: impl Store) -> OriginLayerBuilder {
+/// An origin, of this many tokens for each credential in a window.
+pub(crate) fn origin(key: &IssuerKey, limit: u32, window: Duration) -> OriginLayerBuilder {
     OriginLayer::builder("issuer.example", &[7; 32])
         .origin("api.example")
         .key(key.clone())
-        .policy("anonymous", 1_000, Duration::from_secs(86_400))
+        .policy("anonymous", limit, window)
+}
+
+/// An instance of an origin, of 1 000 tokens for each credential in a day.
+pub(crate) fn instance(key: &IssuerKey, store: impl Store) -> OriginLayerBuilder {
+    origin(key, 1_000, Duration::from_secs(86_400))
         // A process that is kept from running must not fail open here.
         .deadline(Duration::from_secs(30))
         .max_queued(1_000)

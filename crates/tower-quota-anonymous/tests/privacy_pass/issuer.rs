@@ -1,16 +1,12 @@
 //! The issuer over HTTP: its directory, which clients get a credential, and the responses to all others.
 
-use std::{
-    convert::Infallible,
-    pin::Pin,
-    task::{Context, Poll},
-    time::Duration,
-};
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::{Method, Request, Response, StatusCode, header::CONTENT_TYPE};
 use http_body::{Body, Frame};
-use http_body_util::{BodyExt, Full};
+use http_body_util::{BodyExt, Full, StreamBody};
 use tower::ServiceExt;
 use tower_quota::clock::{Clock, Timestamp};
 use tower_quota_anonymous::{
@@ -186,31 +182,30 @@ async fn a_request_that_cannot_be_read_or_names_no_key_is_answered_with_422() {
 async fn methods_types_and_paths_that_there_are_not_have_their_own_answers() {
     let issuer = issuer();
     let message = message(issuer.keys().iter().next().unwrap());
-    let request = |method: Method, path: &str, media_type: Option<&str>| {
+    let ask = async |method: Method, path: &str, media_type: Option<&str>| {
         let head = Request::builder().method(method).uri(path);
         let head = media_type
-            .into_iter()
-            .fold(head, |head, value| head.header(CONTENT_TYPE, value));
-        head.body(Full::new(Bytes::from(message.clone()))).unwrap()
+            .iter()
+            .fold(head, |head, value| head.header(CONTENT_TYPE, *value));
+        send(&issuer, head.body(Full::new(Bytes::from(message.clone()))).unwrap()).await
     };
-    let status = async |method, path, media_type| send(&issuer, request(method, path, media_type)).await.status();
     let right = Some(Issuer::REQUEST_TYPE);
     for method in [Method::GET, Method::HEAD, Method::PUT, Method::DELETE, Method::OPTIONS] {
-        let response = send(&issuer, request(method, "/arc/request", right)).await;
+        let response = ask(method, "/arc/request", right).await;
         assert_eq!(response.status(), 405);
         assert_eq!(response.headers()["allow"], "POST");
     }
-    let response = send(&issuer, request(Method::POST, Directory::PATH, right)).await;
+    let response = ask(Method::POST, Directory::PATH, right).await;
     assert_eq!(response.status(), 405);
     assert_eq!(response.headers()["allow"], "GET, HEAD");
-    assert_eq!(status(Method::HEAD, Directory::PATH, None).await, 200);
+    assert_eq!(ask(Method::HEAD, Directory::PATH, None).await.status(), 200);
     for media_type in [
         None,
         Some("application/octet-stream"),
         Some("application/private-token-request"),
         Some("application/private-credential-response"),
     ] {
-        let response = send(&issuer, request(Method::POST, "/arc/request", media_type)).await;
+        let response = ask(Method::POST, "/arc/request", media_type).await;
         assert_eq!(response.status(), 415, "{media_type:?}");
         assert_eq!(response.headers()["accept"], Issuer::REQUEST_TYPE);
     }
@@ -218,14 +213,11 @@ async fn methods_types_and_paths_that_there_are_not_have_their_own_answers() {
         "Application/Private-Credential-Request",
         "application/private-credential-request; v=1",
     ] {
-        assert_eq!(
-            status(Method::POST, "/arc/request", Some(media_type)).await,
-            200,
-            "{media_type}"
-        );
+        let response = ask(Method::POST, "/arc/request", Some(media_type)).await;
+        assert_eq!(response.status(), 200, "{media_type}");
     }
-    assert_eq!(status(Method::POST, "/", right).await, 404);
-    assert_eq!(status(Method::GET, "/arc/request/", None).await, 404);
+    assert_eq!(ask(Method::POST, "/", right).await.status(), 404);
+    assert_eq!(ask(Method::GET, "/arc/request/", None).await.status(), 404);
 }
 
 #[tokio::test]
@@ -266,22 +258,12 @@ async fn the_policy_decides_who_gets_a_credential_and_what_others_are_told() {
     );
 }
 
-/// Never ends.
-struct Endless;
-
-impl Body for Endless {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(&[0xe5; 100])))))
-    }
-}
-
 #[tokio::test]
 async fn content_is_read_no_further_than_a_request_is_long() {
     let head = Request::post("/arc/request").header(CONTENT_TYPE, Issuer::REQUEST_TYPE);
-    assert_eq!(send(&issuer(), head.body(Endless).unwrap()).await.status(), 422);
+    let endless = stream::repeat_with(|| Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[0xe5; 100]))));
+    let request = head.body(StreamBody::new(endless)).unwrap();
+    assert_eq!(send(&issuer(), request).await.status(), 422);
 }
 
 #[tokio::test]
@@ -295,15 +277,11 @@ async fn a_key_issues_from_its_first_moment_up_to_its_last_one() {
         .clock(clock.clone())
         .build()
         .unwrap();
-    let status = async || send(&issuer, post(message(&key))).await.status();
-    assert_eq!(status().await, 422);
     // The clock of a client may be a minute ahead.
-    clock.advance(Duration::from_secs(3_540));
-    assert_eq!(status().await, 200);
-    clock.advance(hours(24));
-    assert_eq!(status().await, 200);
-    clock.advance(Duration::from_secs(60));
-    assert_eq!(status().await, 422);
+    for (passed, status) in [(0, 422), (3_540, 200), (86_400, 200), (60, 422)] {
+        clock.advance(Duration::from_secs(passed));
+        assert_eq!(send(&issuer, post(message(&key))).await.status(), status);
+    }
 }
 
 #[test]

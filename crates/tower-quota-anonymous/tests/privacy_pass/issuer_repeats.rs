@@ -179,17 +179,6 @@ async fn a_request_is_charged_once_and_answered_four_times_and_the_fifth_is_char
 }
 
 #[tokio::test]
-async fn another_account_with_the_same_bytes_and_other_bytes_of_the_same_account_are_charged() {
-    let scene = Scene::new(ration(MemoryStore::new()));
-    assert_eq!(scene.asked("alice", 2).await, [200, 200]);
-    assert_eq!(scene.asked("bob", 2).await, [200, 200]);
-    assert_eq!(scene.remaining("bob").await, 1);
-    assert_eq!(scene.send("bob", &scene.other(1)).await, 422);
-    assert_eq!(scene.remaining("bob").await, 0);
-    assert_eq!(scene.remaining("alice").await, 1);
-}
-
-#[tokio::test]
 async fn policies_by_another_key_charge_the_same_bytes_for_each_of_its_values() {
     let ration = rationed(MemoryStore::new()).named_key("team", key::header("x-team"));
     let scene = Scene::new(ration.policy(QuotaPolicy::per_day("team", 1).keyed_by("team")));
@@ -503,11 +492,7 @@ fn with_a_taken_thread<F: Future>(test: impl FnOnce(Box<dyn FnOnce()>) -> F) {
 }
 
 /// An issuer with a single place, and a ration.
-fn crowded() -> Scene {
-    crowded_by(ration(MemoryStore::new()))
-}
-
-fn crowded_by(ration: RateLimitLayerBuilder) -> Scene {
+fn crowded(ration: RateLimitLayerBuilder) -> Scene {
     let ration = ration.build().unwrap();
     let issuer = Issuer::builder(ration.clone()).keys(keys()).threads(1).max_queued(0);
     Scene::of(issuer.build().unwrap(), ration)
@@ -526,7 +511,7 @@ async fn has_place(scene: &Scene, account: &str) {
 #[test]
 fn a_granted_request_without_a_place_gets_503_and_is_answered_without_a_charge_when_it_comes_again() {
     with_a_taken_thread(async |free| {
-        let scene = crowded();
+        let scene = crowded(ration(MemoryStore::new()));
         let alice = scene.asking("alice");
         has_place(&scene, "alice").await;
         // Any number of attempts is allowed, because none was answered.
@@ -551,7 +536,7 @@ fn a_granted_request_without_a_place_gets_503_and_is_answered_without_a_charge_w
 #[test]
 fn a_client_that_disconnects_while_its_credential_is_made_gets_it_without_a_charge_when_it_asks_again() {
     with_a_taken_thread(async |free| {
-        let scene = crowded();
+        let scene = crowded(ration(MemoryStore::new()));
         let alice = scene.asking("alice");
         has_place(&scene, "alice").await;
         alice.abort();
@@ -568,7 +553,7 @@ fn a_client_that_disconnects_while_its_credential_is_made_gets_it_without_a_char
 #[test]
 fn a_slot_of_a_concurrency_policy_is_held_until_the_credential_is_made() {
     with_a_taken_thread(async |free| {
-        let scene = crowded_by(ration(MemoryStore::new()).policy(QuotaPolicy::concurrent("slots", 1)));
+        let scene = crowded(ration(MemoryStore::new()).policy(QuotaPolicy::concurrent("slots", 1)));
         let alice = scene.asking("alice");
         has_place(&scene, "alice").await;
         assert_eq!(scene.send("alice", &scene.other(1)).await, 429);

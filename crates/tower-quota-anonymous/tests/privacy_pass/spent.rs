@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use test_kit::{TestStore, Timing};
 use tower_quota::{
     FailureMode, StoreErrorKind,
@@ -11,7 +10,10 @@ use tower_quota::{
 };
 use tower_quota_anonymous::{IssuerKey, OriginLayer, OriginLayerBuilder, Profile, Token, TokenChallenge};
 
-use crate::holder::{Issuer, challenged, with_token};
+use crate::{
+    holder::{Issuer, challenged, with_token},
+    instances::{self, origin},
+};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -34,13 +36,8 @@ impl Site {
         let clock = Clock::manual(BORDER);
         let store = TestStore::on(&clock);
         let instance = |_| {
-            let builder = OriginLayer::builder("issuer.example", &[7; 32])
-                .origin("api.example")
-                .key(key.clone())
-                .policy("anonymous", 100, MINUTE)
-                .store(store.clone())
-                .clock(clock.clone());
-            set(builder).build().unwrap()
+            let builder = origin(&key, 100, MINUTE).store(store.clone());
+            set(builder.clock(clock.clone())).build().unwrap()
         };
         Self {
             instances: [0, 1].map(instance),
@@ -50,26 +47,17 @@ impl Site {
         }
     }
 
-    async fn send(&self, instance: usize, request: Request<String>) -> Response<Bytes> {
-        test_kit::send(&self.instances[instance], request).await
-    }
-
     async fn status(&self, instance: usize, token: &Token) -> u16 {
-        let response = self
-            .send(instance, with_token(Request::new(String::new()), token))
-            .await;
-        response.status().as_u16()
+        instances::status(&self.instances[instance], token).await
     }
 
     async fn challenge(&self) -> TokenChallenge {
-        challenged(&self.send(0, Request::new(String::new())).await)
+        challenged(&instances::send(&self.instances[0], Request::new(String::new())).await)
     }
 
     /// Tokens of one credential for the window of this moment.
     async fn tokens(&self, count: u32) -> Vec<Token> {
-        let challenge = self.challenge().await;
-        let holder = self.issuer.holder(&challenge);
-        (0..count).map(|nonce| holder.token(&challenge, nonce)).collect()
+        instances::tokens(&self.instances[0], &self.issuer.0, count).await
     }
 }
 
@@ -83,10 +71,7 @@ async fn what_one_instance_has_accepted_the_other_rejects() {
     assert_eq!(site.status(1, &tokens[1]).await, 200);
     assert_eq!(site.status(0, &tokens[1]).await, 429);
     // Two layers with other settings that accept the same challenge are no other place to spend a token in.
-    let again = OriginLayer::builder("issuer.example", &[7; 32])
-        .origin("api.example")
-        .key(site.issuer.0.clone())
-        .policy("anonymous", 7, MINUTE)
+    let again = origin(&site.issuer.0, 7, MINUTE)
         .grace(Duration::ZERO)
         .clock_skew(Duration::from_secs(30))
         .optional()
@@ -94,8 +79,7 @@ async fn what_one_instance_has_accepted_the_other_rejects() {
         .clock(site.clock.clone())
         .build()
         .unwrap();
-    let replay = with_token(Request::new(String::new()), &tokens[0]);
-    assert_eq!(test_kit::send(&again, replay).await.status(), 429);
+    assert_eq!(instances::status(&again, &tokens[0]).await, 429);
 }
 
 /// A fixed window of the store would end at one of its borders, and the tag would be new behind it.
@@ -147,7 +131,8 @@ async fn without_its_store_a_closed_origin_answers_503() {
     let tokens = site.tokens(2).await;
     site.store.set(DOWN);
     for _ in 0..2 {
-        let response = site.send(0, with_token(Request::new(String::new()), &tokens[0])).await;
+        let replay = with_token(Request::new(String::new()), &tokens[0]);
+        let response = instances::send(&site.instances[0], replay).await;
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "1");
         assert!(!response.headers().contains_key("www-authenticate"));
