@@ -39,8 +39,7 @@ impl Flooded {
                 .max_queued(8)
                 .failed_proofs(QuotaPolicy::per_second("failed", 10_000)))
         });
-        let challenge = site.challenge().await;
-        let holder = site.issuer.holder(&challenge);
+        let (site, challenge, holder) = site.with_holder().await;
         Self {
             bad: forged(&site.issuer.holder(&challenge).token(&challenge, 0)),
             site,

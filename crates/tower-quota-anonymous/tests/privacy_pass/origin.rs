@@ -73,7 +73,7 @@ impl Site {
     }
 
     /// A client with a credential, and the challenge that it answers.
-    async fn with_holder(self) -> (Self, TokenChallenge, Holder) {
+    pub(crate) async fn with_holder(self) -> (Self, TokenChallenge, Holder) {
         let challenge = self.challenge().await;
         let holder = self.issuer.holder(&challenge);
         (self, challenge, holder)

@@ -108,22 +108,6 @@ async fn a_tag_spent_before_a_border_stays_spent_behind_it_on_all_instances() {
     assert_eq!(site.status(1, &ahead).await, 429);
 }
 
-/// M38: a thousand replays on two instances without a store.
-#[tokio::test]
-async fn without_its_store_an_open_origin_accepts_a_token_once_in_each_instance() {
-    let site = Site::new(|builder| builder);
-    let tokens = site.tokens(1).await;
-    site.store.set(DOWN);
-    let mut accepted = 0;
-    for replay in 0..1_000 {
-        match site.status(replay % 2, &tokens[0]).await {
-            200 => accepted += 1,
-            status => assert_eq!(status, 429),
-        }
-    }
-    assert_eq!(accepted, 2);
-}
-
 /// M38
 #[tokio::test]
 async fn without_its_store_a_closed_origin_answers_503() {
