@@ -93,32 +93,18 @@ fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
         expected
     );
 
+    let monday = CalendarPeriod::WEEK;
     let sunday = CalendarPeriod::Week {
         begins: Weekday::Sunday,
     };
     // 2026-11-22 is a Sunday.
     for (period, at, expected) in [
-        (
-            CalendarPeriod::WEEK,
-            "2026-11-22T23:59:59Z",
-            ["2026-11-16T00:00:00Z", "2026-11-23T00:00:00Z"],
-        ),
-        (
-            CalendarPeriod::WEEK,
-            "2026-11-23T00:00:00Z",
-            ["2026-11-23T00:00:00Z", "2026-11-30T00:00:00Z"],
-        ),
-        (
-            sunday,
-            "2026-11-21T23:59:59Z",
-            ["2026-11-15T00:00:00Z", "2026-11-22T00:00:00Z"],
-        ),
-        (
-            sunday,
-            "2026-11-22T00:00:00Z",
-            ["2026-11-22T00:00:00Z", "2026-11-29T00:00:00Z"],
-        ),
+        (monday, "2026-11-22T23:59:59Z", ["2026-11-16", "2026-11-23"]),
+        (monday, "2026-11-23T00:00:00Z", ["2026-11-23", "2026-11-30"]),
+        (sunday, "2026-11-21T23:59:59Z", ["2026-11-15", "2026-11-22"]),
+        (sunday, "2026-11-22T00:00:00Z", ["2026-11-22", "2026-11-29"]),
     ] {
+        let expected = expected.map(|date| format!("{date}T00:00:00Z"));
         assert_eq!(window(period, "UTC", at), expected, "{at}");
     }
 }
