@@ -14,20 +14,16 @@
 //!
 //! `USERS` is the number of users (10,000), `TIMES` the number of requests per turn of a side (50,000), and `ROUNDS` the
 //! number of turns per side (31). `SIDE=3` sends the requests of one side alone, by its position in the first table from
-//! 0, for a profiler. `-- --json FILE --svg FILE` writes the times of one thread for machines, and as a picture.
+//! 0, for a profiler.
 
 #![allow(clippy::disallowed_methods, reason = "a benchmark takes the real time")]
 
 mod by_hand;
 mod limits;
-#[path = "../examples/results/mod.rs"]
-mod results;
 mod rounds;
 
 use std::{
-    env,
     future::{Ready, ready},
-    process::exit,
     sync::Barrier,
     thread,
     time::Instant,
@@ -36,14 +32,12 @@ use std::{
 use axum::body::Body;
 use futures_util::FutureExt;
 use http::{HeaderValue, Request, Response, StatusCode};
-use serde_json::json;
 use tower::{Layer, Service, service_fn};
 use tower_governor::{GovernorError, GovernorLayer};
 
 use self::{
     by_hand::ByHand,
     limits::{PLENTY, USER, User, layer},
-    results::outputs::{Outputs, USAGE, rounded},
     rounds::{Side, Values},
 };
 
@@ -51,13 +45,9 @@ use self::{
 const SIDES: usize = 7;
 
 fn main() {
-    let outputs = Outputs::of_benchmark(env::args().skip(1)).transpose();
-    let outputs = outputs.unwrap_or_else(|mistake| {
-        eprint!("{mistake}\n\n{USAGE}");
-        exit(2);
-    });
-    let times = rounds::setting("TIMES", if outputs.is_some() { 50_000 } else { 100 });
-    let rounds = rounds::setting("ROUNDS", if outputs.is_some() { 31 } else { 1 });
+    let is_asked_for = rounds::is_asked_for();
+    let times = rounds::setting("TIMES", if is_asked_for { 50_000 } else { 100 });
+    let rounds = rounds::setting("ROUNDS", if is_asked_for { 31 } else { 1 });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
     let runtime = runtime.expect("a runtime without threads");
     let _context = runtime.enter();
@@ -69,7 +59,7 @@ fn main() {
         }
         return;
     }
-    print_one_thread(sides, rounds, times, &outputs.unwrap_or_default());
+    print_one_thread(sides, rounds, times);
     two_threads(&runtime, rounds, times);
 }
 
@@ -144,7 +134,7 @@ fn one_thread() -> [Requests; SIDES] {
     ]
 }
 
-fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outputs: &Outputs) {
+fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize) {
     let mut sides = sides.map(|Requests { name, mut send }| {
         for _ in 0..number_of_users() {
             send();
@@ -172,16 +162,6 @@ fn print_one_thread(sides: [Requests; SIDES], rounds: usize, times: usize, outpu
             own.ratio(&other)
         );
     }
-    let sides = sides.iter().zip(&values).skip(1).map(|(side, value)| {
-        let net = value.without(&values[0]);
-        let [least, most] = [net.least(), net.most()].map(rounded);
-        json!({"name": side.name(), "net_ns": rounded(net.median()), "least_net_ns": least, "most_net_ns": most})
-    });
-    let json = json!({
-        "program": "layer", "schema": 1, "rounds": rounds, "requests_per_round": times, "users": number_of_users(),
-        "request_without_layer_ns": rounded(values[0].median()), "sides": sides.collect::<Vec<_>>(),
-    });
-    outputs.write("", &json).expect("the results are written");
 }
 
 /// The time of a request while `threads` threads make requests, each with a clone of the service.

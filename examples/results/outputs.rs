@@ -40,15 +40,6 @@ impl Outputs {
         Ok(outputs)
     }
 
-    /// Parses the options of a benchmark. Returns `None` if it was not started by `cargo bench`, but for example by
-    /// `cargo test --benches`, or with the name of another benchmark.
-    pub(crate) fn of_benchmark(arguments: impl IntoIterator<Item = String>) -> Option<Result<Self, String>> {
-        let (marks, others): (Vec<_>, Vec<_>) = arguments.into_iter().partition(|argument| argument == "--bench");
-        let is_name = |argument: &String| !argument.starts_with("--");
-        let is_asked_for = !marks.is_empty() && !others.first().is_some_and(is_name);
-        is_asked_for.then(|| Self::parse(others))
-    }
-
     /// Sets an option. Returns `false` for unknown options.
     pub(crate) fn take(&mut self, name: &str, value: impl FnOnce() -> Option<String>) -> Result<bool, String> {
         let own = match name {

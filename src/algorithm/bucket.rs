@@ -1,5 +1,4 @@
-//! The state of a bucket is the used weight, not the remaining tokens, so that a change of the quota keeps the used
-//! units.
+//! The state of a bucket is the used weight, not the remaining tokens: a change of the quota keeps it.
 
 use std::num::NonZeroU64;
 

@@ -1,8 +1,7 @@
 use super::{Counter, Form, State, Times};
 
-/// How much a caller would gain if this state were evicted: the used share of the quota. It is rounded up to steps,
-/// because it shrinks over time: an exhausted bucket of a day should rank above a bucket of one unit per second that a
-/// single request has just exhausted.
+/// How much a caller would gain by an eviction: the used share of the quota, rounded up to steps, because it shrinks
+/// over time: an exhausted day should rank above a bucket of one unit per second that a single request has exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EvictionPriority {
     level: u8,

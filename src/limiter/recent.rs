@@ -9,7 +9,7 @@ use foldhash::fast::FixedState;
 
 use crate::partition::{PartitionId, PartitionKey, Scope};
 
-/// A scope whose digests of recent callers each thread keeps, because a digest takes a seventh of a request in memory.
+/// Each thread keeps digests of recent callers, because one takes a seventh of a request in memory.
 pub(super) struct RecentScope {
     pub(super) scope: Scope,
     /// Unique in the process.
@@ -35,9 +35,8 @@ impl RecentScope {
 thread_local!(static RECENT: RefCell<Recent> = const { RefCell::new(Recent::NEW) });
 
 struct Recent {
-    /// Apart from the callers, so that those who are unknown read one cache line.
+    /// Apart, because unknown callers read nothing else.
     hashes: [[u32; 2]; Self::SETS],
-    /// Empty until the first caller is kept.
     callers: Vec<[Caller; 2]>,
     turn: u32,
 }

@@ -144,19 +144,6 @@ fn wrong_outputs_are_told_before_the_work_begins() {
 }
 
 #[test]
-fn a_benchmark_writes_results_only_where_cargo_bench_started_it_alone() {
-    let started = |arguments: &[&str]| Outputs::of_benchmark(arguments.iter().map(|&argument| argument.to_owned()));
-    assert_eq!(started(&[]), None);
-    assert_eq!(started(&["another", "--bench"]), None);
-    assert_eq!(started(&["--bench"]), Some(Ok(Outputs::default())));
-    assert_eq!(started(&["--json", "-", "--bench"]), Some(parse(&["--json", "-"])));
-    assert_eq!(
-        started(&["--quick", "--bench"]),
-        Some(Err("--quick is no option".to_owned()))
-    );
-}
-
-#[test]
 fn results_have_a_line_for_each_field_and_entry_and_are_json() {
     let results = json!({"b": [{"x": 1}, {"x": 2}], "a": {"y": [1, 2]}, "c": []});
     let text = lines(&results);

@@ -13,7 +13,6 @@ pub(crate) fn draw(results: &Value) -> Result<String, String> {
         ("load", Some("outage")) => load::outage(&read),
         ("load", Some("callers")) => load::callers(&read),
         ("load", _) => load::latencies(&read),
-        ("layer", _) => others::layer(&read),
         ("peers", _) => others::peers(&read),
         ("soak", _) => others::soak(&read),
         (program, _) => Err(format!("there is no picture for the results of {program}")),

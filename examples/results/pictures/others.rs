@@ -48,43 +48,6 @@ pub(super) fn soak(results: &Results<'_>) -> Result<String, String> {
     Ok(chart.draw())
 }
 
-/// Draws the time per request of the layer, compared to tower_governor.
-pub(super) fn layer(results: &Results<'_>) -> Result<String, String> {
-    let sides = results.entries("sides")?;
-    let group = |windows: &str| {
-        let mut bars = Vec::new();
-        for side in &sides {
-            let (name, windows_of_side) = side.text("name")?.split_once(", ").unwrap_or_default();
-            if !windows_of_side.starts_with(windows) {
-                continue;
-            }
-            let [value, least, most] = ["net_ns", "least_net_ns", "most_net_ns"].map(|field| side.number(field));
-            let (value, range) = (value?, format!("{}–{}", number(least?), number(most?)));
-            let is_own = name == "tower-quota";
-            bars.push(Bar {
-                name: name.to_owned(),
-                colour: if is_own { Colour::Blue } else { Colour::Grey },
-                value,
-                text: format!("{} ns ({range})", number(value)),
-            });
-        }
-        Ok::<_, String>((format!("{windows}, with fields"), bars))
-    };
-    let [rounds, times] = [results.number("rounds")?, results.number("requests_per_round")?].map(number);
-    let bars = Bars {
-        id: "layer-chart".to_owned(),
-        label: "Time that a layer on memory takes of each request, beside tower_governor".to_owned(),
-        groups: vec![group("one window")?, group("three windows")?],
-        notes: vec![
-            format!(
-                "Time of a request, without that of a request without a layer: median and range of {rounds} rounds of {times}."
-            ),
-            "Three windows of tower_governor are three layers, which are not charged together.".to_owned(),
-        ],
-    };
-    Ok(bars.draw())
-}
-
 /// Compares the decisions per second of layers that store their counts in Redis.
 pub(super) fn peers(results: &Results<'_>) -> Result<String, String> {
     let mut groups: Vec<(String, Vec<Bar>)> = Vec::new();

@@ -11,14 +11,12 @@ use crate::{
     telemetry,
 };
 
-/// Open addressing and linear probing, with a limited number of partitions.
+/// Open addressing and linear probing.
 ///
-/// Expired partitions stay until the table has no room. Then a new partition first removes the expired ones of a few
-/// slots; if there are none, the table grows. At the maximum, it evicts the partition with the lowest priority in a
-/// sample of eight, one from each eighth of the table. The sample grows to up to 32 while all of it have a higher
-/// priority than the new one, and is random, so that clients cannot predict the next eviction.
-///
-/// `hash` is keyed randomly, so that clients cannot choose keys that collide.
+/// A new partition without room first removes the expired ones of a few slots; if there are none, the table grows. At
+/// the maximum, it evicts the partition with the lowest priority in a sample of eight, one from each eighth of the
+/// table, or up to 32 while all have a higher priority than the new one. The sample is random, so that clients cannot
+/// predict the next eviction, and `hash` is keyed randomly, so that they cannot choose keys that collide.
 pub(super) struct Table {
     slots: Vec<Slot>,
     len: usize,

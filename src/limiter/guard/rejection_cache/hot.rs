@@ -1,8 +1,7 @@
 //! Rejections of some partitions, read without a lock.
 //!
 //! If threads contended for the lock of one key's shard, two cores would reject no more requests than one. A rejection
-//! therefore stores a copy of the partition's record, which is never modified: a change under the lock of the shard
-//! removes it.
+//! therefore stores a copy of the partition's record, which a change under the lock of the shard removes.
 
 use arc_swap::ArcSwapOption;
 
