@@ -57,34 +57,6 @@ fn wait(decision: &Decision) -> Duration {
     decision.retry_after().unwrap()
 }
 
-/// L23
-#[tokio::test]
-async fn a_late_charge_under_a_smaller_quota_counts_in_the_larger_one() {
-    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
-        for caller in Caller::of_each_store() {
-            let first = caller.allowed(&small, 1).await;
-            caller.allowed(&large, 20).await;
-            caller.settle(Settlement::new(&first, 3)).await;
-            assert_eq!(caller.left(&large).await, 420 - 23, "{large:?} {:?}", caller.store);
-        }
-    }
-}
-
-/// L23
-#[tokio::test]
-async fn an_instance_with_a_smaller_quota_that_rejects_gives_no_unit_of_the_larger_one_away() {
-    for (small, large) in each_day(14).into_iter().zip(each_day(420)) {
-        for caller in Caller::of_each_store() {
-            caller.allowed(&large, 14).await;
-            for _ in 0..401 {
-                assert_eq!(caller.decide(&small, 1).await.outcome(), Outcome::Rejected);
-                caller.allowed(&large, 1).await;
-            }
-            assert_eq!(caller.left(&large).await, 5, "{large:?} {:?}", caller.store);
-        }
-    }
-}
-
 /// L23: found by the differential test. A full bucket of the larger quota has more weight than a level of the smaller one
 /// can have, and the store in memory and the script rounded that differently.
 #[tokio::test]
@@ -290,29 +262,6 @@ fn under_any_interleaving_of_two_rules_no_more_of_the_larger_quota_remains_than_
             }
         }
     });
-}
-
-/// L23: others have had their quota of the day that has begun.
-#[tokio::test]
-async fn what_a_request_of_a_calendar_day_has_used_more_does_not_count_on_the_next_day() {
-    let utc = || CalendarWindow::new(CalendarPeriod::Day, "UTC");
-    let day = QuotaPolicy::per_calendar("day", 10, utc());
-    for caller in Caller::of_each_store() {
-        let late = caller.allowed(&day, 1).await;
-        caller.clock.advance(Duration::from_secs(86_400));
-        caller.allowed(&day, 2).await;
-        caller.settle(Settlement::new(&late, 5)).await;
-        assert_eq!(caller.left(&day).await, 8, "{:?}", caller.store);
-
-        // The day has ended by the partition's time, which does not step back, but not by the clock.
-        let last = Timestamp::from_micros(caller.clock.now().as_micros() + 86_400 * SECOND);
-        caller.clock.set(last);
-        caller.allowed(&day, 2).await;
-        caller.step(-1);
-        let early = caller.allowed(&day, 1).await;
-        caller.settle(Settlement::new(&early, 3)).await;
-        assert_eq!(caller.left(&day).await, 5, "{:?}", caller.store);
-    }
 }
 
 /// Starts a dedicated server, so that its commands can be counted, and returns it with a caller.
