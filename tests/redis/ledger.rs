@@ -112,20 +112,6 @@ pub(super) fn for_any<T: std::fmt::Debug>(cases: u32, strategy: impl Strategy<Va
     result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Ten of ten were charged and five used. Five come back by themselves, which are those that were used.
-#[tokio::test]
-async fn a_late_refund_is_lost_only_as_far_as_the_charge_has_come_back_by_itself() {
-    for (seconds, left) in [(0, 5), (30, 10), (42, 10), (60, 10)] {
-        for caller in Caller::of_each_store() {
-            let policy = per_minute(10, Algorithm::TokenBucket);
-            let decision = caller.allowed(&policy, 10).await;
-            caller.step(seconds * 1_000_000);
-            caller.settle(Settlement::new(&decision, 5)).await;
-            assert_eq!(caller.left(&policy).await, left, "{:?} after {seconds} s", caller.store);
-        }
-    }
-}
-
 /// A refund must not return units that were charged by later requests.
 #[test]
 fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
@@ -298,37 +284,6 @@ async fn a_charge_to_a_log_that_is_given_back_twice_takes_no_unit_from_others() 
     }
 }
 
-/// An entry that is kept only for its number must not affect the time until a unit is restored, the time until the
-/// whole quota is restored, or the time of the log.
-#[tokio::test]
-async fn what_was_given_back_to_a_log_leaves_no_trace_in_its_answers() {
-    let log = per_minute(10, Algorithm::SlidingWindowLog);
-    for pause in [0, 20, 59, 61] {
-        for (asked, spared) in Caller::of_each_store().into_iter().zip(Caller::of_each_store()) {
-            for caller in [&asked, &spared] {
-                caller.allowed(&log, 3).await;
-                caller.step(10 * SECOND as i64);
-            }
-            let given_back = asked.allowed(&log, 2).await;
-            asked.settle(Settlement::refund_all(&given_back)).await;
-            let mut told = Vec::new();
-            for caller in [&asked, &spared] {
-                caller.step(pause * SECOND as i64);
-                let peeked = caller.decide(&log, 0).await;
-                caller.step(-(SECOND as i64));
-                let behind = caller.decide(&log, 8).await;
-                let of = |decision: &Decision| {
-                    let allowances = decision.allowances();
-                    let shown: Vec<_> = allowances.map(|it| (it.remaining(), it.effective_window())).collect();
-                    (shown, decision.retry_after(), decision.outcome())
-                };
-                told.push((of(&peeked), of(&behind)));
-            }
-            assert_eq!(told[0], told[1], "{:?} after {pause} s", asked.store);
-        }
-    }
-}
-
 /// A full memory has evicted it, or a server was emptied.
 #[tokio::test]
 async fn what_a_store_has_lost_is_not_given_back_later() {
@@ -350,106 +305,6 @@ async fn what_a_store_has_lost_is_not_given_back_later() {
         alice.allowed(&policy, 3).await;
         alice.settle(Settlement::refund_all(&lost)).await;
         assert_eq!(alice.left(&policy).await, 7, "{store:?}");
-    }
-}
-
-/// The units were used, even if a reset has cleared the counts. They are not those of earlier charges.
-#[tokio::test]
-async fn a_late_charge_counts_after_a_reset_too_and_earlier_charges_take_nothing_from_it() {
-    for policy in all_algorithms() {
-        if policy.algorithm() == Algorithm::LeakyBucketMeter {
-            continue;
-        }
-        for caller in Caller::of_each_store() {
-            let both = || caller.plan([policy.clone(), QuotaPolicy::per_hour("hour", 100)], 1);
-            let late = caller.store.decide(both()).await.unwrap();
-            let earlier = caller.allowed(&policy, 1).await;
-            caller.store.reset(both()).await.unwrap();
-            caller.settle(Settlement::new(&late, 4)).await;
-            let context = format!("{:?} of {:?}", policy.algorithm(), caller.store);
-            assert_eq!(caller.left(&policy).await, 7, "{context}");
-            caller.settle(Settlement::refund_all(&earlier)).await;
-            assert_eq!(caller.left(&policy).await, 7, "{context}");
-        }
-    }
-}
-
-/// X: a server whose clock is set right, or a new primary whose clock is behind.
-#[tokio::test]
-async fn a_step_of_the_clock_back_by_a_few_seconds_gives_no_quota_and_the_wait_includes_it() {
-    let policies = all_algorithms();
-    let bursts = policies
-        .iter()
-        .filter(|policy| policy.algorithm() != Algorithm::LeakyBucketMeter);
-    for (policy, back) in bursts.flat_map(|policy| [1, 50_000, 1_000_000, 5_000_000].map(|back| (policy, back))) {
-        for caller in Caller::of_each_store() {
-            let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
-            caller.step(10_000);
-            caller.allowed(policy, 10).await;
-            let wait = caller.decide(policy, 1).await.retry_after().unwrap();
-            caller.step(-back);
-            let rejected = caller.decide(policy, 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
-            let longer = wait + Duration::from_micros(back as u64);
-            assert_eq!(rejected.retry_after(), Some(longer), "{context}");
-            assert_eq!(
-                rejected.violated().next().unwrap().effective_window(),
-                Some(longer),
-                "{context}"
-            );
-            caller.step(back);
-            assert_eq!(caller.decide(policy, 1).await.retry_after(), Some(wait), "{context}");
-            caller.step(-back);
-            caller.step(longer.as_micros() as i64 - 1);
-            assert_eq!(caller.decide(policy, 1).await.outcome(), Outcome::Rejected, "{context}");
-            caller.step(1);
-            caller.allowed(policy, 1).await;
-        }
-    }
-}
-
-/// A clock that is not sure which time it is: only the windows that it has really passed have a quota each.
-#[tokio::test]
-async fn a_clock_that_goes_back_and_forth_over_a_border_gives_one_quota_for_each_window() {
-    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindowCounter] {
-        for caller in Caller::of_each_store() {
-            let policy = per_minute(10, algorithm);
-            let mut passed = 0;
-            for _ in 0..20 {
-                for micros in [-1_000_000, 1_000_000] {
-                    caller.step(micros);
-                    while caller.decide(&policy, 1).await.outcome() == Outcome::Allowed {
-                        passed += 1;
-                    }
-                }
-            }
-            // The first ten before the border. Where the last window counts on, one of its units is gone by now at most.
-            let most = if algorithm == Algorithm::FixedWindow { 20 } else { 11 };
-            assert!(
-                (10..=most).contains(&passed),
-                "{:?}, {algorithm:?}: {passed}",
-                caller.store
-            );
-        }
-    }
-}
-
-/// As documented for production: the store follows such a step back, so that no caller waits for hours.
-#[tokio::test]
-async fn what_was_written_by_a_clock_that_stood_later_than_a_few_seconds_belongs_to_now() {
-    for (policy, back) in all_algorithms()
-        .into_iter()
-        .flat_map(|policy| [5_000_001, 3_600_000_000].map(|back| (policy.clone(), back)))
-    {
-        for caller in Caller::of_each_store() {
-            let context = format!("{:?}, {:?}, {back} back", caller.store, policy.algorithm());
-            caller.step(10_000);
-            while caller.decide(&policy, 1).await.outcome() == Outcome::Allowed {}
-            caller.step(-back);
-            let rejected = caller.decide(&policy, 1).await;
-            assert_eq!(rejected.outcome(), Outcome::Rejected, "{context}");
-            assert!(rejected.retry_after() <= Some(Duration::from_secs(120)), "{context}");
-        }
     }
 }
 
