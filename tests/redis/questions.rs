@@ -6,9 +6,8 @@ use std::{sync::Arc, time::Duration};
 use futures_util::future::join_all;
 use test_kit::{Answered, RedisServer, limits, request};
 use tower_quota::{
-    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, Direction, MemoryStore, Outcome, PartitionId,
-    PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, RefundOutcome, Scope, Settlement,
-    Store,
+    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, MemoryStore, Outcome, PartitionId, PartitionKey,
+    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, RefundOutcome, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -78,34 +77,6 @@ async fn of_many_workers_that_ask_at_once_all_together_get_what_there_is() {
 }
 
 #[tokio::test]
-async fn a_grant_takes_one_slot_and_all_bytes_or_nothing() {
-    let clock = Clock::manual(START);
-    let (_server, stores) = stores(&clock);
-    let policies = policies([
-        QuotaPolicy::per_day("jobs", 10),
-        QuotaPolicy::concurrent("batches", 1),
-        QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Request),
-    ]);
-    for store in stores {
-        let plan = |jobs, bytes| {
-            let plan = Plan::new(policies.clone(), user("alice"), jobs).with_content_bytes(bytes, 0);
-            plan.allow_partial().unwrap()
-        };
-        let first = store.decide(plan(6, 30)).await.unwrap();
-        assert_eq!(first.granted(), 6);
-        // The slot is taken.
-        let second = store.decide(plan(6, 30)).await.unwrap();
-        assert_eq!((second.outcome(), second.granted()), (Outcome::Rejected, 0));
-        store.settle(Settlement::new(&first, 5)).await.unwrap();
-        // These bytes do not fit, and are not charged in part.
-        assert_eq!(store.decide(plan(9, 71)).await.unwrap().granted(), 0);
-        assert_eq!(store.decide(plan(9, 70)).await.unwrap().granted(), 5);
-        let peeked = left(&*store, Plan::new(policies.clone(), user("alice"), 1)).await;
-        assert_eq!(peeked, [0, 0, 0], "{store:?}");
-    }
-}
-
-#[tokio::test]
 async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
     let clock = Clock::manual(START);
     let (_server, stores) = stores(&clock);
@@ -152,24 +123,6 @@ fn what_cannot_be_granted_in_part_is_an_error_that_says_why() {
 }
 
 #[tokio::test]
-async fn a_plan_whose_only_limit_is_tried_is_granted_in_full() {
-    let clock = Clock::manual(START);
-    let (_server, stores) = stores(&clock);
-    let shadow = policies([QuotaPolicy::per_day("jobs", 10).shadow()]);
-    for store in stores {
-        let up_to = |jobs| Plan::new(shadow.clone(), user("alice"), jobs).allow_partial().unwrap();
-        for (asked_for, is_violated) in [(7, false), (12, true)] {
-            let decision = store.decide(up_to(asked_for)).await.unwrap();
-            assert_eq!(decision.granted(), asked_for, "{store:?}");
-            assert!(
-                decision.allowances().all(|jobs| jobs.is_violated() == is_violated),
-                "{store:?}"
-            );
-        }
-    }
-}
-
-#[tokio::test]
 async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
     let clock = Clock::manual(START);
     let (server, stores) = stores(&clock);
@@ -205,72 +158,6 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
         clock.set(START);
     }
     drop(server);
-}
-
-#[tokio::test]
-async fn a_refund_from_elsewhere_never_lifts_a_policy_above_its_quota() {
-    let clock = Clock::manual(START);
-    let (_server, stores) = stores(&clock);
-    for algorithm in ALGORITHMS {
-        let name = format!("{algorithm:?}");
-        let policies = policies([
-            QuotaPolicy::new("hour", 10, Duration::from_secs(3_600)).with_algorithm(algorithm),
-            QuotaPolicy::concurrent("slots", 2),
-        ]);
-        for store in &stores {
-            let plan = |cost| Plan::new(policies.clone(), user(&name), cost);
-            let full = left(&**store, plan(1)).await;
-            // To one that was never seen.
-            for charged in [ChargeTime::Now, ChargeTime::At(START)] {
-                store.settle(Settlement::refund(plan(u64::MAX), charged)).await.unwrap();
-            }
-            assert_eq!(left(&**store, plan(1)).await, full, "{name} in {store:?}");
-            let holder = store.decide(plan(1)).await.unwrap();
-            assert_eq!(holder.outcome(), Outcome::Allowed);
-            store
-                .settle(Settlement::refund(plan(1_000), ChargeTime::Now))
-                .await
-                .unwrap();
-            // A leaky bucket keeps its place, and only the holder releases the slot.
-            let is_leaky = name.starts_with("Leaky");
-            let expected = [full[0] - u64::from(is_leaky), 1];
-            assert_eq!(left(&**store, plan(1)).await, expected, "{name} in {store:?}");
-            store.settle(Settlement::refund_all(&holder)).await.unwrap();
-            assert_eq!(left(&**store, plan(1)).await, full, "{name} in {store:?}");
-        }
-    }
-}
-
-#[tokio::test]
-async fn a_refund_of_a_window_that_is_over_credits_this_one_only_if_it_says_so() {
-    let clock = Clock::manual(START);
-    let (_server, stores) = stores(&clock);
-    let windows = [
-        Algorithm::FixedWindow,
-        Algorithm::SlidingWindowCounter,
-        Algorithm::SlidingWindowLog,
-    ];
-    for algorithm in windows {
-        let name = format!("old {algorithm:?}");
-        let policies = policies([QuotaPolicy::per_minute("minute", 10).with_algorithm(algorithm)]);
-        for store in &stores {
-            clock.set(START);
-            let plan = |cost| Plan::new(policies.clone(), user(&name), cost);
-            let old = store.decide(plan(10)).await.unwrap().decided_at().unwrap();
-            clock.advance(Duration::from_secs(120));
-            assert_eq!(store.decide(plan(8)).await.unwrap().outcome(), Outcome::Allowed);
-            store
-                .settle(Settlement::refund(plan(5), ChargeTime::At(old)))
-                .await
-                .unwrap();
-            assert_eq!(left(&**store, plan(1)).await, [2], "{name} in {store:?}");
-            store
-                .settle(Settlement::refund(plan(5), ChargeTime::Now))
-                .await
-                .unwrap();
-            assert_eq!(left(&**store, plan(1)).await, [7], "{name} in {store:?}");
-        }
-    }
 }
 
 fn layer(server: &RedisServer) -> RateLimitLayer {

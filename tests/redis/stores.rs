@@ -175,51 +175,6 @@ on_every_store! {
         assert_eq!(allowed, 100);
     }
 
-    /// L30: a shadow policy counts as if it were enforced, settles what it has counted, and keeps its counts when it is
-    /// enforced.
-    async fn a_shadow_rejects_nothing_and_counts_what_it_would_have_let_pass(bench) {
-        let log = QuotaPolicy::per_day("log", 2).with_algorithm(Algorithm::SlidingWindowLog);
-        let enforced = [DAY, log, QuotaPolicy::concurrent("slots", 1)];
-        let shadows = enforced.clone().map(|policy| if policy.name() == "day" { policy } else { policy.shadow() });
-        let would_reject = |decision: &Decision| {
-            let violated = decision.shadow_violated().map(|allowance| allowance.policy().name().to_owned());
-            violated.collect::<Vec<_>>()
-        };
-        let first = bench.decide(&shadows, 1).await;
-        assert!(would_reject(&first).is_empty());
-        let second = bench.decide(&shadows, 1).await;
-        assert_eq!(would_reject(&second), ["slots"]);
-        let third = bench.decide(&shadows, 1).await;
-        assert_eq!(would_reject(&third), ["log", "slots"]);
-        assert_eq!((third.outcome(), third.retry_after(), third.violated().count()), (Outcome::Allowed, None, 0));
-        assert_eq!(bench.remaining(&shadows).await, [97, 0, 0]);
-        // Charges that were not counted refund nothing.
-        bench.store.settle(Settlement::new(&second, 1)).await.unwrap();
-        bench.store.settle(Settlement::refund_all(&third)).await.unwrap();
-        assert_eq!(bench.remaining(&shadows).await, [98, 0, 0]);
-        let rejected = bench.decide(&enforced, 1).await;
-        assert_eq!(rejected.violated().count(), 2);
-        bench.store.settle(Settlement::refund_all(&first)).await.unwrap();
-        assert_eq!(bench.remaining(&shadows).await, [99, 1, 1]);
-    }
-
-    /// A roll-out: instances with the old policies and instances with the new ones serve the same callers for a while.
-    async fn instances_with_older_and_newer_policies_double_nobodys_quota(bench) {
-        let (old, new) = ([SECOND, DAY], [DAY, QuotaPolicy::per_hour("hour", 50)]);
-        bench.decide(&old, 5).await;
-        bench.decide(&new, 7).await;
-        assert_eq!(bench.remaining(&old).await, [0, 88]);
-        assert_eq!(bench.remaining(&new).await, [88, 43]);
-        // The second fills up by its own rate although only the new instances write.
-        bench.clock.advance(Duration::from_millis(400));
-        bench.decide(&new, 1).await;
-        bench.clock.advance(Duration::from_millis(200));
-        assert_eq!(bench.remaining(&[SECOND]).await, [3]);
-        bench.clock.advance(Duration::from_secs(10));
-        bench.decide(&new, 1).await;
-        assert_eq!(bench.remaining(&old).await, [5, 86]);
-    }
-
     /// Found by looking at a rejected caller after the wait: nothing had been written, so it waited for the old time.
     async fn a_clock_that_steps_back_neither_gives_nor_holds(bench) {
         let log = QuotaPolicy::per_second("log", 5).with_algorithm(Algorithm::SlidingWindowLog);
@@ -237,26 +192,6 @@ on_every_store! {
             bench.clock.advance(wait);
             assert_eq!(bench.decide(&policies, 1).await.outcome(), Outcome::Allowed, "{policies:?}");
         }
-    }
-
-    async fn what_is_settled_twice_is_given_back_once(bench) {
-        let log = QuotaPolicy::per_hour("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
-        let policies = [DAY, log, QuotaPolicy::concurrent("slots", 3)];
-        let (first, second) = (bench.decide(&policies, 5).await, bench.decide(&policies, 7).await);
-        let clone = first.clone();
-        assert!(Settlement::refund_all(&clone).is_empty() && Settlement::new(&clone, 1).is_empty());
-        assert_eq!(bench.remaining(&policies).await, [88, 38, 1]);
-        for again in [Settlement::refund_all, |decision: &_| Settlement::new(decision, 0), |decision: &_| Settlement::new(decision, 50)] {
-            bench.store.settle(Settlement::new(&first, 4)).await.unwrap();
-            assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
-            let again = again(&first);
-            assert!(again.is_empty() && again.partition().is_none());
-            bench.store.settle(again).await.unwrap();
-            assert_eq!(bench.remaining(&policies).await, [89, 39, 2]);
-        }
-        bench.store.settle(Settlement::refund_all(&second)).await.unwrap();
-        bench.store.settle(Settlement::refund_all(&second)).await.unwrap();
-        assert_eq!(bench.remaining(&policies).await, [96, 46, 3]);
     }
 
     /// A refund further back would have to rewrite all later entries.
