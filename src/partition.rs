@@ -546,6 +546,7 @@ mod tests {
         assert_eq!(id.to_string(), "3f301861337db4b31045cf5e88043bf0");
     }
 
+    /// E2
     #[test]
     fn a_kind_with_the_name_of_one_of_the_crate_is_another_kind() {
         let named = |name: &str, value: &[u8]| PartitionKey::new(name, value);

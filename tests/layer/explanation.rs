@@ -225,7 +225,7 @@ where
 
 /// The explanation is a record of the steps, not a repetition of them.
 #[tokio::test]
-async fn an_explanation_calls_each_closure_as_often_as_a_request() {
+async fn an_explanation_calls_each_closure_as_often_as_a_request_and_none_while_the_limits_are_switched_off() {
     let calls = Calls::default();
     let tier = recorded(&calls, "tier", |_| ());
     let tiers = Tiers::from_fn(move |request| {
@@ -243,10 +243,19 @@ async fn an_explanation_calls_each_closure_as_often_as_a_request() {
         .unit_cost("tokens", recorded(&calls, "unit", |_| 2))
         .build()
         .unwrap();
-    for (path, expected) in [
-        ("/", &["exempt", "abnormal", "capacity", "tier", "cost", "unit"][..]),
-        ("/health", &["exempt", "tier"]),
+    let rules = layer.limiter().rules();
+    for (path, is_on, expected) in [
+        (
+            "/",
+            true,
+            &["exempt", "abnormal", "capacity", "tier", "cost", "unit"][..],
+        ),
+        ("/health", true, &["exempt", "tier"]),
+        ("/", false, &[]),
     ] {
+        if !is_on {
+            rules.disable();
+        }
         send(&layer, of("alice", path, None)).await;
         assert_eq!(std::mem::take(&mut *calls.lock().unwrap()), expected);
         let _ = layer.explain(&parts(of("alice", path, None)));
