@@ -7,8 +7,8 @@ use tokio_test::{assert_pending, assert_ready, task};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Access, AccessList, Algorithm, Caller, Decision, FailureMode, LimiterError, MissingKey, Outcome, Refund,
-    RefundOutcome, Rules, WithPermit,
+    Access, AccessList, Algorithm, Caller, Decision, FailureMode, MissingKey, Outcome, Refund, RefundOutcome, Rules,
+    WithPermit,
 };
 
 use super::{contract::hanging, *};
@@ -322,25 +322,35 @@ async fn a_key_that_a_caller_lacks_is_a_missing_key() {
 #[tokio::test]
 async fn a_check_takes_an_unknown_tier_for_the_first_one_and_an_unknown_key_for_none() {
     let scene = Scene::new([]);
+    let log = QuotaPolicy::per_day("log", 50).with_algorithm(Algorithm::SlidingWindowLog);
     let rules = Rules::new()
         .tier("free", [QuotaPolicy::per_hour("hour", 2)])
-        .tier("premium", [QuotaPolicy::per_hour("hour", 5)])
+        .tier("premium", [QuotaPolicy::per_hour("hour", 5), log])
         .unlimited("staff");
     let limiter = scene.limiter_builder().rules(rules).build().unwrap();
     let alice = limiter.caller("alice");
     assert_eq!(remaining(&alice.check().await), [1]);
     assert_eq!(remaining(&alice.clone().tier("premuim").check().await), [0]);
-    assert_eq!(remaining(&alice.clone().tier("premium").check().await), [2]);
-    let staff = alice.clone().tier("staff").check().await;
-    assert_eq!(staff.outcome(), Outcome::Unlimited);
-    let elsewhere = alice.keyed_by("taem", "red");
+    let premium = alice.clone().tier("premium");
+    assert_eq!(remaining(&premium.check().await), [2, 49]);
+    let staff = alice.clone().tier("staff");
+    assert_eq!(staff.check().await.outcome(), Outcome::Unlimited);
+    assert!(staff.peek().await.unwrap().is_none());
+    assert_eq!(
+        alice.clone().tier("premuim").peek().await.unwrap_err().to_string(),
+        r#"tier "premuim": unknown to the limiter, which has ["free", "premium", "staff"]"#
+    );
+    let elsewhere = alice.clone().keyed_by("taem", "red");
     assert_eq!(elsewhere.check().await.outcome(), Outcome::Rejected);
     for error in [
         elsewhere.peek().await.unwrap_err(),
         elsewhere.reset().await.unwrap_err(),
     ] {
-        assert!(matches!(error, LimiterError::UnknownKey { .. }), "{error}");
+        assert_eq!(error.to_string(), r#"key "taem": unknown to the limiter, which has []"#);
     }
+    // In all tiers.
+    alice.reset().await.unwrap();
+    assert_eq!(remaining(&premium.peek().await.unwrap().unwrap()), [5, 50]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -132,7 +132,19 @@ impl Visitor<'_> for ExtensionVisitor {
 
 #[cfg(test)]
 mod tests {
+    use serde::de::{
+        IntoDeserializer,
+        value::{self, I64Deserializer},
+    };
+
     use super::*;
+
+    /// Formats in which all numbers are signed, like TOML.
+    #[test]
+    fn a_number_that_a_format_takes_for_a_signed_one_is_read() {
+        let signed: I64Deserializer<value::Error> = 10_i64.into_deserializer();
+        assert_eq!(Whole::<MAX_QUOTA>::deserialize(signed).unwrap().0, 10);
+    }
 
     #[test]
     fn an_unknown_algorithm_is_an_error_that_lists_each_one() {
