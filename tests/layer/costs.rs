@@ -153,14 +153,6 @@ async fn what_a_client_is_told_of_an_enormous_cost_is_what_the_store_says_afterw
 }
 
 #[tokio::test]
-async fn a_cost_of_nothing_may_become_one_afterwards() {
-    let scene = Scene::new([HOUR]);
-    let layer = scene.builder().cost(0).actual_cost(|_| Some(4)).build().unwrap();
-    layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
-    assert_eq!(scene.left().await, [96]);
-}
-
-#[tokio::test]
 async fn what_was_charged_a_window_ago_does_not_come_back() {
     let scene = Scene::new([QuotaPolicy::per_hour("hour", 100).with_algorithm(Algorithm::FixedWindow)]);
     let layer = scene.builder().cost(5).actual_cost(|_| Some(0)).build().unwrap();

@@ -171,23 +171,6 @@ async fn a_request_holds_its_slot_while_it_waits_for_its_turn() {
     assert_eq!(scene.left().await[0], 2);
 }
 
-/// Two layers, one for each user and one for everybody: a tunnel takes a slot of both for as long as it lasts.
-#[tokio::test]
-async fn an_upgraded_connection_holds_its_slots_of_all_layers_around_it() {
-    let (outer, inner) = (scene(), scene());
-    let (sender, receiver) = std::sync::mpsc::channel::<Permit>();
-    let upgrade = service_fn(move |request: Request<TextBody>| {
-        sender.send(permit_of(&request)).unwrap();
-        async { Ok::<_, Infallible>(Response::builder().status(101).body(TextBody::default()).unwrap()) }
-    });
-    let service = outer.layer().layer(inner.layer().layer(upgrade));
-    drop(service.oneshot(request()).await.unwrap());
-    let held = receiver.recv().unwrap();
-    assert_eq!((inner.left().await[0], outer.left().await[0]), (1, 1));
-    drop(held);
-    assert_eq!((inner.left().await[0], outer.left().await[0]), (2, 2));
-}
-
 /// A request that is answered from within by another one, which takes over what is attached to it.
 #[tokio::test]
 async fn a_request_that_goes_round_in_circles_collects_no_slots() {

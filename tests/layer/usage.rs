@@ -10,8 +10,8 @@ use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Availability, Capacity, ChargeTime, ConfigErrorKind, Decision, LegacyReset, MissingKey, RateLimitBody,
-    Refund, RefundOutcome, ResponseFields, Rules, Settlement, Tiers,
+    Algorithm, Availability, Capacity, ChargeTime, ConfigErrorKind, Decision, MissingKey, RateLimitBody, Refund,
+    RefundOutcome, Rules, Settlement, Tiers,
 };
 
 use super::*;
@@ -133,16 +133,6 @@ async fn the_rest_of_an_estimate_comes_back_when_the_body_has_ended_and_not_befo
     assert!(!usage.add("tokens", 5_000), "the request is over");
     drop(body);
     assert_eq!(scene.left().await, [99, 9_800]);
-}
-
-#[tokio::test]
-async fn a_response_whose_length_is_known_is_over_with_its_last_frame() {
-    let scene = scene();
-    let (response, usage) = open(estimated(&scene, 1_000), TextBody::from("answer")).await;
-    usage.set("tokens", 300);
-    let mut body = response.into_body();
-    body.frame().await.unwrap().unwrap();
-    assert_eq!(scene.left().await, [99, 9_700]);
 }
 
 /// Reported before the handler returns; a response without a body is complete immediately.
@@ -394,70 +384,6 @@ async fn every_algorithm_counts_units() {
             response.into_body().collect().await.unwrap();
         }
         assert_eq!(scene.left().await, [full - 100], "{algorithm:?}");
-    }
-}
-
-type Lines = &'static [(&'static str, &'static str)];
-
-/// The header section of a response in each dialect, after 1 000 tokens and a request.
-fn fields_beside_a_unit_of_ones_own() -> [(ResponseFields, Lines); 5] {
-    [
-        (
-            ResponseFields::draft11(),
-            &[
-                ("ratelimit", r#""tokens";r=9000;t=77760, "requests";r=98;t=85528"#),
-                ("ratelimit-policy", r#""requests";q=99;w=86400"#),
-            ][..],
-        ),
-        (
-            ResponseFields::in_between(),
-            &[
-                ("ratelimit", "tokens;r=9000;t=77760, requests;r=98;t=85528"),
-                ("ratelimit-policy", "requests;q=99;w=86400"),
-            ],
-        ),
-        (
-            ResponseFields::draft07(),
-            &[
-                ("ratelimit", "limit=99, remaining=98, reset=85528"),
-                ("ratelimit-policy", "99;w=86400"),
-            ],
-        ),
-        (
-            ResponseFields::draft06(),
-            &[
-                ("ratelimit-limit", "99"),
-                ("ratelimit-policy", "99;w=86400"),
-                ("ratelimit-remaining", "98"),
-                ("ratelimit-reset", "85528"),
-            ],
-        ),
-        (
-            ResponseFields::legacy(LegacyReset::DeltaSeconds),
-            &[
-                ("x-ratelimit-limit", "99"),
-                ("x-ratelimit-remaining", "98"),
-                ("x-ratelimit-reset", "85528"),
-            ],
-        ),
-    ]
-}
-
-/// A9, A10: `qu` has no word for them, and without one they would be taken for requests.
-#[tokio::test]
-async fn a_unit_of_ones_own_is_in_no_policy_field_and_in_no_dialect_that_has_one_number() {
-    let scene = Scene::new([TOKENS, QuotaPolicy::per_day("requests", 99)]);
-    for (fields, expected) in fields_beside_a_unit_of_ones_own() {
-        let builder = scene.builder().unit_cost("tokens", |_| 1_000).response_fields(fields);
-        let (response, _) = open(builder.build().unwrap(), TextBody::from("answer")).await;
-        let headers = response.headers().iter();
-        let mut told: Vec<_> = headers
-            .map(|(name, value)| (name.as_str(), value.to_str().unwrap()))
-            .collect();
-        told.sort_unstable();
-        assert_eq!(told, expected);
-        drop(response);
-        scene.store.reset(plan(&scene.policies, 1)).await.unwrap();
     }
 }
 

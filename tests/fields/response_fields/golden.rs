@@ -42,7 +42,7 @@ const OPTIONS: [(&str, Change); 7] = [
     ("rate cap", |fields| fields.within_rate()),
 ];
 
-const OUTCOMES: [&str; 10] = [
+const OUTCOMES: [&str; 11] = [
     "admitted",
     "nearly exhausted",
     "redirect",
@@ -50,6 +50,7 @@ const OUTCOMES: [&str; 10] = [
     "rejected for good",
     "closed",
     "shadow",
+    "custom unit",
     "exempt",
     "undecided",
     "unavailable",
@@ -62,6 +63,7 @@ async fn answer(fields: ResponseFields, outcome: &str) -> Answer {
     let first = match outcome {
         "closed" => minute(0),
         "shadow" => minute(10).shadow(),
+        "custom unit" => minute(10).with_unit("tokens"),
         _ => minute(10),
     };
     let second = if outcome == "closed" { 0 } else { 100 };
@@ -75,6 +77,10 @@ async fn answer(fields: ResponseFields, outcome: &str) -> Answer {
         _ => FailureMode::Open,
     };
     let builder = builder.exempt(Exemption::path("/exempt")).failure_mode(mode);
+    let builder = match outcome {
+        "custom unit" => builder.unit_cost("tokens", |_| 4),
+        _ => builder,
+    };
     let layer = builder.response_fields(fields).build().unwrap();
     if ["rejected", "shadow"].contains(&outcome) {
         take(&layer, 10).await;
@@ -103,7 +109,7 @@ fn shown(answer: &Answer) -> String {
     format!("{}{}", answer.code(), shown.concat())
 }
 
-/// A7, A23, B15, D5, D6, D8, D9, J28, K9, K12, K17, N20
+/// A7, A9, A10, A23, B15, D5, D6, D8, D9, J28, K9, K12, K17, N20
 #[tokio::test]
 async fn each_outcome_has_the_fields_of_the_golden_table_in_each_dialect_with_each_option() {
     let mut rows = String::new();
