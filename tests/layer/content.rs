@@ -9,7 +9,10 @@ use http::StatusCode;
 use http_body_util::BodyExt;
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_layer::Layer;
-use tower_quota::{Direction, content::RequestContentLayer};
+use tower_quota::{
+    Direction,
+    content::{RequestContentBody, RequestContentLayer},
+};
 
 use super::*;
 
@@ -134,7 +137,7 @@ async fn the_length_that_a_request_announces_is_charged_and_rejected_if_it_never
 /// Reads its request to the end, or does not look at it.
 async fn read(scene: &Scene, request: Request<TextBody>, is_read: bool) -> StatusCode {
     let service = service_fn(move |request: Request<_>| async move {
-        let body: tower_quota::content::RequestContentBody<TextBody> = request.into_body();
+        let body: RequestContentBody<TextBody> = request.into_body();
         if is_read {
             body.collect().await.unwrap();
         }
@@ -178,6 +181,23 @@ async fn both_directions_count_together() {
     );
 }
 
+/// What a handler keeps of its request after the response was sent.
+async fn kept<B>(scene: &Scene, body: B) -> RequestContentBody<B>
+where
+    B: Body<Data = Bytes> + Send + 'static,
+{
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let service = service_fn(move |request: Request<RequestContentBody<B>>| {
+        sender.send(request.into_body()).unwrap();
+        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
+    });
+    let layers = ServiceBuilder::new()
+        .layer(RequestContentLayer::new())
+        .layer(scene.layer());
+    drop(layers.service(service).oneshot(Request::new(body)).await.unwrap());
+    receiver.recv().unwrap()
+}
+
 /// A request body is over when it has ended or failed, however long it is kept: nothing is held open for it.
 async fn assert_over_when_read<B>(body: B, frames: usize, counts: u64)
 where
@@ -187,16 +207,7 @@ where
         QuotaPolicy::per_hour("bytes", 10_000).with_content_bytes(Direction::Request),
         QuotaPolicy::concurrent("slots", 1),
     ]);
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let service = service_fn(move |request: Request<tower_quota::content::RequestContentBody<B>>| {
-        sender.send(request.into_body()).unwrap();
-        async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
-    });
-    let layers = ServiceBuilder::new()
-        .layer(RequestContentLayer::new())
-        .layer(scene.layer());
-    drop(layers.service(service).oneshot(Request::new(body)).await.unwrap());
-    let mut kept = receiver.recv().unwrap();
+    let mut kept = kept(&scene, body).await;
     for _ in 0..frames {
         assert_eq!(scene.left().await, [9_999, 0]);
         let _ = kept.frame().await;
@@ -217,19 +228,8 @@ async fn a_request_body_is_over_with_its_last_frame_its_end_or_its_failure_howev
 #[tokio::test]
 async fn bytes_that_are_read_after_the_response_are_charged_when_they_end() {
     let scene = scene(Direction::Request, 1_000);
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let service = service_fn(
-        move |request: Request<tower_quota::content::RequestContentBody<TextBody>>| {
-            sender.send(request.into_body()).unwrap();
-            async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
-        },
-    );
-    let layers = ServiceBuilder::new()
-        .layer(RequestContentLayer::new())
-        .layer(scene.layer());
-    drop(layers.service(service).oneshot(request()).await.unwrap());
+    let body = kept(&scene, TextBody::from("question")).await;
     assert_eq!(scene.left().await, [999]);
-    let body = receiver.recv().unwrap();
     assert_eq!(body.size_hint().exact(), Some(8));
     body.collect().await.unwrap();
     assert_eq!(scene.left().await, [992]);
@@ -290,19 +290,7 @@ async fn nobody_reads_more_than_the_debt_allows_by_going_away_before_the_end() {
 async fn an_upload_is_charged_in_instalments_while_it_is_read() {
     const MIB: u64 = 1 << 20;
     let scene = scene(Direction::Request, 10_000_000);
-    let (sender, receiver) = std::sync::mpsc::channel();
-    let service = service_fn(
-        move |request: Request<tower_quota::content::RequestContentBody<Stream>>| {
-            sender.send(request.into_body()).unwrap();
-            async { Ok::<_, Infallible>(Response::new(TextBody::default())) }
-        },
-    );
-    let layers = ServiceBuilder::new()
-        .layer(RequestContentLayer::new())
-        .layer(scene.layer());
-    let upload = Request::new(Stream::endless());
-    drop(layers.service(service).oneshot(upload).await.unwrap());
-    let mut body = receiver.recv().unwrap();
+    let mut body = kept(&scene, Stream::endless()).await;
     for read in (1..=5_000).map(|frames| frames * 1_000) {
         body.frame().await.unwrap().unwrap();
         let charged = 10_000_000 - scene.left().await[0];
@@ -317,16 +305,14 @@ async fn an_upload_is_charged_in_instalments_while_it_is_read() {
 async fn a_body_that_was_over_before_the_layer_saw_its_request_counts_as_announced() {
     let scene = scene(Direction::Request, 1_000);
     let limited = scene.layer().layer(service_fn(hello));
-    let buffer = service_fn(
-        move |request: Request<tower_quota::content::RequestContentBody<TextBody>>| {
-            let limited = limited.clone();
-            async move {
-                let (parts, body) = request.into_parts();
-                let body = body.collect().await.unwrap().to_bytes();
-                limited.oneshot(Request::from_parts(parts, Full::from(body))).await
-            }
-        },
-    );
+    let buffer = service_fn(move |request: Request<RequestContentBody<TextBody>>| {
+        let limited = limited.clone();
+        async move {
+            let (parts, body) = request.into_parts();
+            let body = body.collect().await.unwrap().to_bytes();
+            limited.oneshot(Request::from_parts(parts, Full::from(body))).await
+        }
+    });
     let service = ServiceBuilder::new().layer(RequestContentLayer::new()).service(buffer);
     service.oneshot(with_length("8")).await.unwrap();
     assert_eq!(scene.left().await, [992]);
