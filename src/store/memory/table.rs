@@ -13,10 +13,10 @@ use crate::{
 
 /// Open addressing and linear probing.
 ///
-/// A new partition without room first removes the expired ones of a few slots; if there are none, the table grows. At
-/// the maximum, it evicts the partition with the lowest priority in a sample of eight, one from each eighth of the
-/// table, or up to 32 while all have a higher priority than the new one. The sample is random, so that clients cannot
-/// predict the next eviction, and `hash` is keyed randomly, so that they cannot choose keys that collide.
+/// A new partition without room replaces an expired one that its search has passed, or one of the next few slots; if
+/// there is none, the table grows. At the maximum, it evicts the partition with the lowest priority in a sample of
+/// eight, one from each eighth of the table, or up to 32 while all rank above the new one. The sample is random, so
+/// that clients cannot predict the next eviction.
 pub(super) struct Table {
     slots: Vec<Slot>,
     len: usize,
@@ -259,17 +259,34 @@ impl Table {
         id: PartitionId,
         content: Content,
     ) {
-        self.make_room(&hash_of, now, &content);
+        if self.len >= self.room() {
+            if let Some(index) = self.find_expired(hash, now) {
+                self.slots[index] = Slot { id, content };
+                return;
+            }
+            self.make_room(&hash_of, now, &content);
+        }
         if let Some(index) = self.find(hash, id) {
             self.slots[index] = Slot { id, content };
             self.len += 1;
         }
     }
 
-    fn make_room(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp, new: &Content) {
-        if self.len < self.room() {
-            return;
+    fn find_expired(&self, hash: u64, now: Timestamp) -> Option<usize> {
+        let mut index = self.home(hash);
+        loop {
+            let content = &self.slots.get(index)?.content;
+            if content.is_free() {
+                return None;
+            }
+            if content.is_empty(now) {
+                return Some(index);
+            }
+            index = self.after(index);
         }
+    }
+
+    fn make_room(&mut self, hash_of: &impl Fn(PartitionId) -> u64, now: Timestamp, new: &Content) {
         self.sweep(hash_of, now);
         if self.len < self.room() {
             return;
@@ -342,10 +359,11 @@ impl Table {
             }
             let content = &self.slots[self.hand].content;
             left -= usize::from(!content.is_free());
-            match !content.is_free() && content.is_empty(now) {
-                true => self.remove(hash_of, self.hand),
-                false => self.hand += 1,
+            if !content.is_free() && content.is_empty(now) {
+                self.remove(hash_of, self.hand);
+                break;
             }
+            self.hand += 1;
         }
     }
 
@@ -490,6 +508,39 @@ mod tests {
         }
         let mut kept = (1_000..1_050).map(|number| table.level(number, false));
         assert!(kept.all(|level| level == Some(2_000_000)));
+    }
+
+    #[test]
+    fn a_new_partition_replaces_one_expired_partition_and_keeps_the_others() {
+        let policies = policies(1);
+        let mut table = Numbers::new(1_000);
+        (0..1_000).for_each(|number| table.insert(number, NOW, state(&policies, 1_000)));
+        let later = Timestamp::from_micros(NOW.as_micros() + 1_000);
+        for number in 1_000..1_500 {
+            table.insert(number, later, state(&policies, 2_000));
+            assert_eq!(table.0.len(), 1_000);
+        }
+    }
+
+    #[test]
+    fn live_partitions_are_found_while_others_expire() {
+        let policies = policies(1);
+        for_many(100, |sequence| {
+            let (mut table, mut known, mut now) = (Numbers::new(1_000_000), HashMap::new(), NOW);
+            for _ in 0..3_000 {
+                now = Timestamp::from_micros(now.as_micros() + sequence.within(0..10));
+                let (number, level) = (sequence.within(0..600), sequence.within(1..2_000));
+                if table.level(number, false).is_none() {
+                    let new = PartitionState::of_levels(now, 1, &policies, [level; MAX_PLAIN]);
+                    table.insert(number, now, new);
+                    known.insert(number, (level, now.as_micros() + level));
+                }
+            }
+            known.retain(|_, (_, end)| *end > now.as_micros());
+            for (number, (level, _)) in known {
+                assert_eq!(table.level(number, false), Some(level), "{number}");
+            }
+        });
     }
 
     #[test]
