@@ -14,10 +14,11 @@ use crate::error::{ConfigError, ConfigErrorKind};
 ///
 /// A key consists of parts, each with a kind (`"user"`, `"route"`, …) and a value. `user "192.0.2.1"` never shares a
 /// quota with the address `192.0.2.1`, nor `("ab", "c")` with `("a", "bc")`. No key from [`new`](Self::new) has one of
-/// the [reserved kinds](ToPartitionKey) of this crate, even if you use the same name.
+/// the [reserved kinds](ToPartitionKey) of this crate, even with the same name.
 ///
 /// A key can contain personal data. Unless [`readable_keys`](crate::LimiterBuilder::readable_keys) is set, it never
-/// leaves the process: stores see only a keyed 128-bit digest. `Debug` prints neither kind nor value.
+/// leaves the process, whose threads keep recent keys: stores see only a keyed 128-bit digest. `Debug` prints neither
+/// kind nor value.
 ///
 /// ```
 /// use tower_quota::{PartitionKey, ToPartitionKey};

@@ -52,7 +52,7 @@ struct Caller {
 
 impl Caller {
     const MAX_KEY: usize = 103;
-    /// No scope has the number 0.
+    /// Scope 0 is unused.
     const NONE: Self = Self {
         partition: PartitionId::from_bytes([0; 16]),
         scope: 0,
