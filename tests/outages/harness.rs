@@ -351,7 +351,7 @@ async fn until(mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
+pub async fn eventually(what: &str, condition: impl AsyncFnMut() -> bool) {
     timeout(HANG, until(condition))
         .await
         .unwrap_or_else(|_| panic!("still not so: {what}"));
