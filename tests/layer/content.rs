@@ -181,7 +181,7 @@ async fn both_directions_count_together() {
     );
 }
 
-/// What a handler keeps of its request after the response was sent.
+/// The part of its request that a handler keeps after the response was sent.
 async fn kept<B>(scene: &Scene, body: B) -> RequestContentBody<B>
 where
     B: Body<Data = Bytes> + Send + 'static,

@@ -90,7 +90,7 @@ impl Page {
         self.page.render()
     }
 
-    /// The value of a series that is written exactly like this behind `tower_quota_`, if it is there.
+    /// Returns the value of the series with exactly this name after `tower_quota_`, if the page has it.
     pub(crate) fn find(&self, series: &str) -> Option<f64> {
         let text = self.text();
         let mut lines = samples(&text).into_iter();

@@ -13,10 +13,10 @@ use crate::{
 
 /// Open addressing and linear probing.
 ///
-/// A new partition without room replaces an expired one that its search has passed, or one of the next few slots; if
-/// there is none, the table grows. At the maximum, it evicts the partition with the lowest priority in a sample of
-/// eight, one from each eighth of the table, or up to 32 while all rank above the new one. The sample is random, so
-/// that clients cannot predict the next eviction.
+/// In a full table, a new partition replaces an expired one that its search has passed, or one in the next few slots.
+/// If none has expired, the table grows. At its maximum, it evicts the partition with the lowest priority among eight,
+/// one from each eighth of the table, or among up to 32 while all rank above the new one. The choice is random, so
+/// clients cannot predict it.
 pub(super) struct Table {
     slots: Vec<Slot>,
     len: usize,
@@ -358,10 +358,11 @@ impl Table {
                 self.hand = 0;
             }
             let content = &self.slots[self.hand].content;
-            left -= usize::from(!content.is_free());
-            if !content.is_free() && content.is_empty(now) {
-                self.remove(hash_of, self.hand);
-                break;
+            if !content.is_free() {
+                if content.is_empty(now) {
+                    return self.remove(hash_of, self.hand);
+                }
+                left -= 1;
             }
             self.hand += 1;
         }

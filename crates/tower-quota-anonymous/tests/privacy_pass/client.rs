@@ -606,7 +606,7 @@ async fn a_pinned_limit_stands_for_one_that_is_missing_and_keeps_others_out() {
     let issuer = Issuer::new(Profile::P256);
     let trusted = issuer.trusted("issuer.example").pin_limit(5);
     let scene = Scene::with(&issuer, TokenClientLayer::builder().issuer(trusted));
-    // A limit of 0 is none.
+    // A limit of 0 counts as a missing one.
     for (limit, status) in [(0, 200), (5, 200), (6, 401)] {
         assert_eq!(send(&scene.demanding(limited(limit))).await.unwrap(), status, "{limit}");
     }

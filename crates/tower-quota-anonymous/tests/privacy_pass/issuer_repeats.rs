@@ -118,7 +118,7 @@ impl Scene {
         statuses
     }
 
-    /// What each policy leaves to the account.
+    /// The remaining units of the account under each policy.
     async fn allowances(&self, account: &str) -> Vec<u64> {
         let account = PartitionKey::new("x-account", account);
         let decision = self.ration.limiter().caller(&account).peek().await.unwrap().unwrap();

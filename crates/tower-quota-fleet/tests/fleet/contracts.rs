@@ -242,7 +242,7 @@ async fn after_changes_were_lost_everything_is_read_again_and_a_change_that_is_n
         server.command(lost);
         instance.wait_for_quota(1, 100).await;
     }
-    // What another program has written is no change.
+    // The follower skips an entry that another program has written.
     table.set(&customer(1), &Contract::new(minute(5_000))).await.unwrap();
     instance.settles(5_000).await;
     server.command_bytes(&[b"XADD", changes.as_bytes(), b"*", b"note", b"\xff"]);

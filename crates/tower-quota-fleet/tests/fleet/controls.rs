@@ -131,7 +131,7 @@ async fn a_document_with_rules_or_an_access_list_that_are_rejected_turns_the_swi
     for _ in 0..20 {
         assert_eq!(send(&instance.layer, "alice").await, (200, String::new()));
     }
-    // The same version as before, not a new one with the same rules.
+    // The version is still the earlier one, not a new one with the same rules.
     source.publish(&first);
     poll().await;
     let (status, policy) = send(&instance.layer, "alice").await;
@@ -356,7 +356,7 @@ impl Model {
         assert_eq!((status.is_off(), status.is_overridden()), (!is_on, is_overridden));
         assert_eq!(status.version().map(RulesVersion::number), self.rules);
         assert_eq!(quota(&instance.layer), self.rules.unwrap_or(1));
-        // What an operator wants to publish again.
+        // An operator can publish this document again.
         assert_eq!(instance.follower.document().map(|newest| newest.version()), self.newest);
         let controls = instance.follower.controls();
         assert_eq!(controls.switch(), status.switch());
