@@ -18,12 +18,16 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
     runtime::{Builder, Runtime},
+    sync::watch,
     time::{sleep, timeout},
 };
 use tower_quota::{
     Decision, Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayerBuilder, RedisStore, Scope,
     Settlement, Store, StoreError, StoreErrorKind, key,
+    redis::{AsyncConnectionConfig, Client},
 };
+
+use super::callers::LEASE_TIME;
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -461,6 +465,51 @@ async fn after_bytes_of_replies_are_lost_everybody_gets_decisions_of_its_own() {
         decisions.iter().all(Result::is_ok)
     })
     .await;
+}
+
+/// Two tasks wait for a connection to send one release. The second one sends the next release instead, and must not
+/// overtake the renewal of that slot.
+#[tokio::test]
+async fn a_slot_that_is_released_while_its_renewal_waits_for_a_connection_is_free() {
+    let server = RedisServer::start();
+    let is_open = watch::Sender::new(true);
+    let gate = is_open.subscribe();
+    let store = RedisStore::builder(server.url()).connections(1).lease_time(LEASE_TIME);
+    let store = store.connection_timeout(HANG).connect_with(move |to| {
+        let mut gate = gate.clone();
+        async move {
+            let _ = gate.wait_for(|is_open| *is_open).await;
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            Client::open(to)?
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+        }
+    });
+    let store = Arc::new(store.build().unwrap());
+    let plan = Plan::new(
+        PolicySet::new([QuotaPolicy::concurrent("slots", 3)]).unwrap(),
+        Scope::new("network").partition(&PartitionKey::new("user", "alice")),
+        1,
+    );
+    let [first, second] = [store.decide(plan.clone()).await, store.decide(plan.clone()).await].map(Result::unwrap);
+    is_open.send_replace(false);
+    server.command(&["CLIENT", "KILL", "TYPE", "normal"]);
+    eventually("the store opens another", async || is_open.receiver_count() > 1).await;
+    drop(store.settle(Settlement::refund_all(&first)));
+    let third = tokio::spawn({
+        let (store, plan) = (Arc::clone(&store), plan.clone());
+        async move { store.decide(plan).await }
+    });
+    // A renewal begins, which includes the second slot.
+    sleep(LEASE_TIME / 2).await;
+    drop(store.settle(Settlement::refund_all(&second)));
+    is_open.send_replace(true);
+    assert_eq!(third.await.unwrap().unwrap().outcome(), Outcome::Allowed);
+    store.flush(HANG).await.unwrap();
+    assert_eq!(
+        store.peek(plan).await.unwrap().allowances().next().unwrap().remaining(),
+        2
+    );
 }
 
 /// Its timers are up when it comes to look at its sockets, in which all the answers are.

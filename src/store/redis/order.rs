@@ -49,6 +49,13 @@ pub(super) struct Unacknowledged<'a> {
     partition: PartitionId,
 }
 
+pub(super) enum Next<'a> {
+    Nothing,
+    /// Must be written before the [`WriteLock`] is dropped, because later calls assume that it was.
+    Settlement(UnsentSettlement, Unacknowledged<'a>, WriteLock<'a>),
+    Release,
+}
+
 #[must_use = "others may write when this is dropped"]
 pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "held for its `Drop`")] MutexGuard<'a, Partitions>);
 
@@ -79,13 +86,11 @@ impl Order {
         partitions.entry(partition).or_default().unsent.push_back(unsent);
     }
 
-    pub(super) fn unsent(&self, partition: PartitionId) -> (usize, bool) {
+    pub(super) fn unsent(&self, partition: PartitionId) -> usize {
         let partitions = self.partitions.lock();
         partitions
             .get(&partition)
-            .map_or((0, false), |Partition { unsent, .. }| {
-                (unsent.len(), unsent.iter().any(|unsent| unsent.releases))
-            })
+            .map_or(0, |settlements| settlements.unsent.len())
     }
 
     pub(super) fn all_unsent(&self) -> Vec<(PartitionId, Key)> {
@@ -97,14 +102,21 @@ impl Order {
         unsent.collect()
     }
 
-    /// Must be written before the [`WriteLock`] is dropped, because later calls assume that it was.
-    pub(super) fn next(&self, partition: PartitionId) -> Option<(UnsentSettlement, Unacknowledged<'_>, WriteLock<'_>)> {
+    /// Without `may_release`, a settlement that releases slots remains unsent.
+    pub(super) fn next(&self, partition: PartitionId, may_release: bool) -> Next<'_> {
         let mut partitions = self.partitions.lock();
-        let settlements = partitions.get_mut(&partition)?;
-        let unsent = settlements.unsent.pop_front()?;
+        let Some(settlements) = partitions.get_mut(&partition) else {
+            return Next::Nothing;
+        };
+        if !may_release && settlements.unsent.front().is_some_and(|unsent| unsent.releases) {
+            return Next::Release;
+        }
+        let Some(unsent) = settlements.unsent.pop_front() else {
+            return Next::Nothing;
+        };
         settlements.sent += 1;
         let order = self;
-        Some((unsent, Unacknowledged { order, partition }, WriteLock(partitions)))
+        Next::Settlement(unsent, Unacknowledged { order, partition }, WriteLock(partitions))
     }
 
     pub(super) fn cancel_next(&self, partition: PartitionId) -> Option<UnsentSettlement> {

@@ -21,7 +21,7 @@ use super::{
     engine::{Engine, Job},
     keyspace::Key,
     net::{Lane, store_error},
-    order::{Settled, SettlementReply, UnsentSettlement},
+    order::{Next, Settled, SettlementReply, UnsentSettlement},
     script::{Call, Reply, note_readings},
     server::Server,
 };
@@ -112,12 +112,7 @@ impl Engine {
 
     pub(super) async fn send_before(&self, plan: &Plan, key: &Key) {
         for part in plan.parts() {
-            let (unsent, releases) = self.server.order.unsent(part.partition());
-            if releases {
-                // A renewal in progress would acquire the released slots again.
-                drop(self.server.renewing.lock().await);
-            }
-            for _ in 0..unsent {
+            for _ in 0..self.server.order.unsent(part.partition()) {
                 self.server.write_next(part.partition(), key).await;
             }
         }
@@ -155,14 +150,21 @@ impl Server {
     /// Sets `is_written` once the oldest unsent settlement is written. After an error, it is still unsent.
     async fn send_next(self: Arc<Self>, partition: PartitionId, key: Key, is_written: Arc<AtomicBool>) -> Settled {
         let connection = self.topology.route(&key, Lane::Ordered).await?;
-        let Some((unsent, unacknowledged, write_lock)) = self.order.next(partition) else {
-            return Ok(());
+        let mut not_renewing = None;
+        let (unsent, unacknowledged, write_lock) = loop {
+            match self.order.next(partition, not_renewing.is_some()) {
+                Next::Settlement(unsent, unacknowledged, write_lock) => break (unsent, unacknowledged, write_lock),
+                Next::Release => {}
+                Next::Nothing => return Ok(()),
+            }
+            // A renewal in progress would acquire the released slots again.
+            not_renewing = Some(self.renewing.lock().await);
         };
         let mut sending = pin!(unconstrained(
             self.within_deadline(async { connection.send(&unsent.call).await })
         ));
         let written = sending.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        drop(write_lock);
+        drop((write_lock, not_renewing));
         is_written.store(true, Ordering::Relaxed);
         let reply = match written {
             Poll::Ready(reply) => reply,
