@@ -911,17 +911,9 @@ async fn a_primary_killed_under_load_costs_its_own_users_only_and_its_replica_li
         until_decided(&layer, user).await;
     }
     let load = Load::start(&layer, &[users.of_lost.clone(), users.of_others.clone()].concat(), 8);
-    let (observed, callers) = (observed(&cluster), observed_callers_of(&cluster, 0));
+    let observed = observed(&cluster);
     observed.is_under_way().await;
-    let replicated_until = observed.record.now();
-    let other_key = format!("{}:replicated", key_of(partition("cluster", &users.of_lost[0])));
-    wait_for_replica(&cluster.nodes[0], &other_key);
-    observed.record.fault_begins();
-    let start = observed.record.now();
-    cluster.nodes[0].kill();
-    observed
-        .record
-        .has_lost(history::Lost::Since(replicated_until), start, Some(callers));
+    lose_tail(&cluster, &users.of_lost[0], &observed);
     until("the loss is noticed", || async {
         outcome(&layer, &users.of_lost[0]).await == Outcome::FailedOpen
     })

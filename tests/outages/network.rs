@@ -91,23 +91,6 @@ async fn a_quiet_service_counts_all_of_its_requests(store: &RedisStore) {
 }
 
 #[tokio::test]
-async fn a_quiet_service_counts_all_of_its_requests_although_redis_closes_idle_connections() {
-    let server = RedisServer::start();
-    server.command(&["CONFIG", "SET", "timeout", "1"]);
-    let store = RedisStore::builder(server.url()).connections(4).build().unwrap();
-    a_quiet_service_counts_all_of_its_requests(&store).await;
-    let total = server.command(&["INFO", "stats"]);
-    let total = total
-        .lines()
-        .find_map(|line| line.strip_prefix("total_connections_received:"));
-    // Four of the store, and two that this test has made.
-    assert!(
-        total.unwrap().trim().parse::<u32>().unwrap() > 6,
-        "none was closed: {total:?}"
-    );
-}
-
-#[tokio::test]
 async fn a_quiet_service_counts_all_of_its_requests_also_in_a_cluster_and_with_sentinels() {
     let (cluster, sentinels) = tokio::task::spawn_blocking(|| (RedisCluster::start(3, 0), Sentinels::start()))
         .await
@@ -148,18 +131,6 @@ async fn connections_that_are_killed_between_requests_lose_none_and_are_replaced
     let left = store.peek(plan(100, "killed")).await.unwrap();
     assert_eq!(left.allowances().next().unwrap().remaining(), 80);
     eventually("all are open again", async || clients(&server) == 3).await;
-}
-
-#[tokio::test]
-async fn connections_that_are_reset_between_requests_lose_none() {
-    let server = RedisServer::start();
-    let proxy = Proxy::start(server.port()).await;
-    let store = RedisStore::new(proxy.url()).unwrap();
-    for number in 0..20 {
-        proxy.reset().await;
-        let decision = acquire(&store, 100, "reset").await;
-        assert!(decision.is_ok(), "request {number}: {decision:?}");
-    }
 }
 
 #[tokio::test]
