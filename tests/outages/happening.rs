@@ -97,7 +97,7 @@ impl Fault {
             ],
             Self::WrongPassword => [
                 &["ACL SETUSER limits resetpass >other", "CLIENT KILL USER limits"],
-                &["ACL SETUSER limits resetpass >secret"],
+                &["ACL SETUSER limits resetpass >password"],
             ],
             Self::NoPermission => [
                 &["ACL SETUSER limits -eval -evalsha"],

@@ -28,10 +28,6 @@ const INSTANCES: usize = 3;
 /// The time after which the machine counts as too busy for the usual deadline. Later requests wait longer.
 const BUSY_AFTER: Duration = Duration::from_secs(3);
 
-/// The permissions that the documentation requires of an ACL user.
-const PERMISSIONS: &str = "+eval +evalsha +time +get +set +setrange +del +zadd +zcard +zcount +zrange +zrangebyscore \
-                           +zrank +zrem +zremrangebyrank +pexpire +unlink";
-
 pub struct Scene {
     server: RedisServer,
     /// Without users, the instances have no password.
@@ -88,7 +84,7 @@ impl Scene {
         let server = block_in_place(RedisServer::start);
         let has_users = block_in_place(|| server.has_users());
         block_in_place(|| server.kill());
-        let login = if has_users { "limits:secret@" } else { "" };
+        let login = if has_users { "limits:password@" } else { "" };
         let outside = runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -138,7 +134,7 @@ impl Scene {
     pub fn restart(&self) {
         self.server(RedisServer::restart);
         if self.has_users {
-            self.command(&format!("ACL SETUSER limits on >secret ~quota:* {PERMISSIONS}"));
+            self.server(|server| server.set_documented_user(&[]));
         }
     }
 
