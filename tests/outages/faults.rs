@@ -7,7 +7,7 @@
     reason = "a server that restarts does not follow virtual time"
 )]
 
-use std::{convert::Infallible, future::Future, time::Duration};
+use std::{convert::Infallible, time::Duration};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -17,7 +17,7 @@ use test_kit::{Proxy, RedisServer, ScriptedServer};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
-    time::{sleep, timeout},
+    time::timeout,
 };
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
@@ -25,6 +25,8 @@ use tower_quota::{
     Algorithm, Decision, Limiter, LimiterBuilder, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer,
     RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store, StoreErrorKind, key,
 };
+
+use super::harness::eventually;
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -77,17 +79,6 @@ async fn ask(layer: &RateLimitLayer, user: u64) -> (StatusCode, Outcome) {
         "{outcome:?}"
     );
     (response.status(), outcome)
-}
-
-async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -> F) {
-    let wait = async {
-        while !condition().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(HANG, wait)
-        .await
-        .unwrap_or_else(|_| panic!("still not so: {what}"));
 }
 
 /// Waits until the store decides again, using a separate user.

@@ -27,7 +27,7 @@ use tower_quota::{
     redis::{AsyncConnectionConfig, Client},
 };
 
-use super::callers::LEASE_TIME;
+use super::{callers::LEASE_TIME, harness::eventually};
 
 /// Longer than anything here can take unless it hangs.
 const HANG: Duration = Duration::from_secs(20);
@@ -48,18 +48,6 @@ fn plan(quota: u64, user: &str) -> Plan {
 
 async fn acquire(store: &RedisStore, quota: u64, user: &str) -> Result<Decision, StoreError> {
     timeout(HANG, store.decide(plan(quota, user))).await.expect("it ends")
-}
-
-/// As long as this is not so, another task works on it.
-async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
-    let until = async {
-        while !condition().await {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(HANG, until)
-        .await
-        .unwrap_or_else(|_| panic!("still not so: {what}"));
 }
 
 /// The number of client connections of a server, except the connection that runs this command.

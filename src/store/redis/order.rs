@@ -53,7 +53,7 @@ pub(super) enum Next<'a> {
     Nothing,
     /// Must be written before the [`WriteLock`] is dropped, because later calls assume that it was.
     Settlement(UnsentSettlement, Unacknowledged<'a>, WriteLock<'a>),
-    Release,
+    BlockedRelease,
 }
 
 #[must_use = "others may write when this is dropped"]
@@ -102,14 +102,13 @@ impl Order {
         unsent.collect()
     }
 
-    /// Without `may_release`, a settlement that releases slots remains unsent.
     pub(super) fn next(&self, partition: PartitionId, may_release: bool) -> Next<'_> {
         let mut partitions = self.partitions.lock();
         let Some(settlements) = partitions.get_mut(&partition) else {
             return Next::Nothing;
         };
         if !may_release && settlements.unsent.front().is_some_and(|unsent| unsent.releases) {
-            return Next::Release;
+            return Next::BlockedRelease;
         }
         let Some(unsent) = settlements.unsent.pop_front() else {
             return Next::Nothing;

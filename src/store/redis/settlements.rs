@@ -154,7 +154,7 @@ impl Server {
         let (unsent, unacknowledged, write_lock) = loop {
             match self.order.next(partition, not_renewing.is_some()) {
                 Next::Settlement(unsent, unacknowledged, write_lock) => break (unsent, unacknowledged, write_lock),
-                Next::Release => {}
+                Next::BlockedRelease => {}
                 Next::Nothing => return Ok(()),
             }
             // A renewal in progress would acquire the released slots again.
