@@ -11,30 +11,23 @@ use std::{
 
 use futures_util::future::join_all;
 use jiff::Timestamp as Moment;
-use proptest::{
-    prelude::*,
-    sample::select,
-    test_runner::{Config, TestRunner},
-};
-use test_kit::{RedisServer, ScriptedServer};
+use proptest::{prelude::*, sample::select};
+use test_kit::{RedisServer, ScriptedServer, memory};
 use tower_quota::{
-    Availability, Decision, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RedisStore, Scope, Settlement, Store, StoreErrorKind,
+    Availability, Decision, Direction, Outcome, Plan, QuotaPolicy, RedisStore, Settlement, Store, StoreErrorKind,
     calendar::{CalendarPeriod, CalendarWindow},
     clock::{Clock, Timestamp},
 };
+
+use super::support::{self, try_for_any, user};
 
 fn moment(text: &str) -> Timestamp {
     let moment: Moment = text.parse().unwrap();
     Timestamp::from_micros(moment.as_microsecond() as u64)
 }
 
-fn caller(name: &str) -> PartitionId {
-    Scope::new("calendar").partition(&PartitionKey::new("user", name))
-}
-
 fn plan(policies: impl IntoIterator<Item = QuotaPolicy>, name: &str, cost: u64) -> Plan {
-    Plan::new(PolicySet::new(policies).unwrap(), caller(name), cost)
+    support::plan(policies, user("calendar", name), cost)
 }
 
 async fn decide(store: &dyn Store, policy: &QuotaPolicy, cost: u64) -> Decision {
@@ -52,13 +45,10 @@ mod own_store;
 /// A store in memory, one in Redis and one of a ledger's bytes, on a clock.
 fn stores(server: &RedisServer, now: &str) -> (Clock, [Arc<dyn Store>; 3]) {
     let clock = Clock::manual(moment(now));
-    let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).connections(1);
     let ledger = own_store::OwnStore::new(clock.clone());
-    (
-        clock,
-        [Arc::new(memory), Arc::new(redis.build().unwrap()), Arc::new(ledger)],
-    )
+    let redis = Arc::new(redis.build().unwrap());
+    (clock.clone(), [Arc::new(memory(&clock)), redis, Arc::new(ledger)])
 }
 
 /// A server whose clock is set by a test, and counts the calls of the script.
@@ -169,49 +159,33 @@ async fn a_server_on_the_other_side_of_a_border_is_asked_again_with_the_windows_
         other.store(),
         QuotaPolicy::per_calendar_month("month", 3, "Europe/Berlin"),
     );
-    let decision = decide(&store, &policy, 1).await;
-    assert_eq!((remaining(&decision), other.calls()), (2, 2), "charged once");
+    let left = async |cost| remaining(&decide(&store, &policy, cost).await);
+    let wait = async |cost| decide(&store, &policy, cost).await.retry_after().unwrap().as_secs();
+    assert_eq!((left(1).await, other.calls()), (2, 2), "charged once");
     // From now on the store knows the difference. Clocks are ahead in Berlin since that morning.
-    let rejected = decide(&store, &policy, 3).await;
-    assert_eq!(
-        (rejected.retry_after(), other.calls()),
-        (Some(Duration::from_secs(34 * 3_600)), 1)
-    );
+    assert_eq!((wait(3).await, other.calls()), (34 * 3_600, 1));
     other.set("2031-03-31T21:59:59Z");
-    assert_eq!(remaining(&decide(&store, &policy, 2).await), 0);
-    assert_eq!(
-        decide(&store, &policy, 1).await.retry_after(),
-        Some(Duration::from_secs(1))
-    );
+    assert_eq!((left(2).await, wait(1).await), (0, 1));
     other.set("2031-03-31T22:00:00Z");
-    assert_eq!(remaining(&decide(&store, &policy, 1).await), 2);
+    assert_eq!(left(1).await, 2);
     // The windows before and after this one are in each call.
     other.set("2031-04-30T21:59:54Z");
-    assert_eq!((remaining(&decide(&store, &policy, 1).await), other.calls()), (1, 4));
+    assert_eq!((left(1).await, other.calls()), (1, 4));
     // Near a window boundary, the call contains more windows, because the server may hang until the current ones have
     // ended.
     other.set("2031-04-30T21:59:56Z");
-    assert_eq!((remaining(&decide(&store, &policy, 1).await), other.calls()), (0, 2));
+    assert_eq!((left(1).await, other.calls()), (0, 2));
     // A failover to a server that is years behind.
     other.set("2019-02-14T00:00:00Z");
-    let another = plan([policy.clone()], "bob", 1);
-    assert_eq!(
-        (remaining(&store.decide(another).await.unwrap()), other.calls()),
-        (2, 2)
-    );
+    let another = store.decide(plan([policy.clone()], "bob", 1)).await.unwrap();
+    assert_eq!((remaining(&another), other.calls()), (2, 2));
 }
 
 #[tokio::test]
 async fn a_server_whose_clock_jumps_from_call_to_call_is_an_error_and_charges_nothing() {
     let start = moment("2031-01-01T00:00:00Z").as_micros();
-    let jump = |number: usize| {
-        if number < 3 {
-            number as u64 * 100 * 86_400_000_000
-        } else {
-            0
-        }
-    };
-    let other = OtherClock::with(Arc::default(), move |number| start + jump(number)).await;
+    let days = |number| if number < 3 { number as u64 * 100 } else { 0 };
+    let other = OtherClock::with(Arc::default(), move |number| start + days(number) * 86_400_000_000).await;
     let (store, policy) = (other.store(), QuotaPolicy::per_calendar_day("day", 3, "UTC"));
     let error = store.decide(plan([policy.clone()], "alice", 1)).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Failed);
@@ -237,14 +211,9 @@ async fn no_call_to_a_server_with_another_clock_charges_twice() {
             QuotaPolicy::concurrent("slots", 1_000),
         ]
     };
-    let left = async |store: &RedisStore, name| {
-        let decision = store.peek(plan(policies(), name, 0)).await.unwrap();
-        decision
-            .allowances()
-            .map(|allowance| allowance.remaining())
-            .collect::<Vec<_>>()
-    };
-    let both = || plan(policies(), "alice", 1).and(PolicySet::new(policies()).unwrap(), caller("bob"));
+    let left =
+        async |store: &RedisStore, name| support::remaining(&store.peek(plan(policies(), name, 0)).await.unwrap());
+    let both = || plan(policies(), "alice", 1).join(plan(policies(), "bob", 1));
     let decision = other.store().decide(both()).await.unwrap();
     assert_eq!(decision.outcome(), Outcome::Allowed);
     for name in ["alice", "bob"] {
@@ -257,8 +226,8 @@ async fn no_call_to_a_server_with_another_clock_charges_twice() {
         assert_eq!(left(&store, name).await, [50, 60, 70, 1_000, 1_000]);
     }
     let store = other.store();
-    let simple = PolicySet::new(policies().into_iter().take(3)).unwrap();
-    let decisions = (0..120).map(|_| store.decide(Plan::new(simple.clone(), caller("carol"), 1)));
+    let simple = plan(policies().into_iter().take(3), "carol", 1);
+    let decisions = (0..120).map(|_| store.decide(simple.clone()));
     let decisions = join_all(decisions).await;
     let allowed = decisions
         .iter()
@@ -454,20 +423,12 @@ impl Billed<'_> {
 /// Renewals are those that were announced, and with any days no more than one on a date and in a month of each day.
 #[test]
 fn renewals_come_when_they_were_announced_whatever_the_days_of_the_requests() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let server = RedisServer::start();
-    let (callers, runs) = (AtomicUsize::new(0), Config::with_cases(100));
-    let property = async |asks: Vec<Ask>| {
+    let (server, callers) = (RedisServer::start(), AtomicUsize::new(0));
+    try_for_any(100, asks(), async |asks| {
         let name = format!("caller {}", callers.fetch_add(1, Ordering::Relaxed));
         let (clock, [memory, redis, ledger]) = stores(&server, "2027-12-20T00:00:00Z");
-        let other = RedisStore::builder(server.url())
-            .clock(clock.clone())
-            .connections(1)
-            .build()
-            .unwrap();
+        let other = RedisStore::builder(server.url()).clock(clock.clone()).connections(1);
+        let other = other.build().unwrap();
         for stores in [[&*memory, &*memory], [&*redis, &other], [&*ledger, &*ledger]] {
             clock.set(moment("2027-12-20T00:00:00Z"));
             let mut caller = Billed {
@@ -483,7 +444,5 @@ fn renewals_come_when_they_were_announced_whatever_the_days_of_the_requests() {
             }
         }
         Ok(())
-    };
-    let tested = TestRunner::new(runs).run(&asks(), |asks| runtime.block_on(property(asks)));
-    tested.unwrap();
+    });
 }

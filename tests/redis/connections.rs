@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "a real server does not follow virtual time")]
 
 use std::{
-    collections::HashMap,
     convert::Infallible,
     future::ready,
     sync::{
@@ -16,7 +15,8 @@ use std::{
 use futures_util::future::join_all;
 use http::{Request, Response};
 use test_kit::{
-    Mode, Proxy, RedisServer, load::assert_limit_holds, load::outcome, load::until, load::until_decided, shared_cluster,
+    Mode, Proxy, RedisServer, limits, limits_of, load::assert_limit_holds, load::outcome, load::until,
+    load::until_decided, request, shared_cluster,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -25,23 +25,20 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    Limiter, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, RedisStore,
-    RedisStoreBuilder, Scope, Store, StoreErrorKind, key,
+    Limiter, Outcome, Plan, QuotaPolicy, RateLimitLayer, RedisStore, RedisStoreBuilder, Store, StoreErrorKind,
     redis::{
         AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, MultiplexedConnection, RedisConnectionManager,
         RedisError, Value, bb8, cmd, from_redis_value,
     },
 };
 
-fn layer(store: RedisStore, scope: &str) -> RateLimitLayer {
+use super::support::{commands, left_of, plan as plan_of, scripts, user};
+
+fn layer(store: RedisStoreBuilder, scope: &str) -> RateLimitLayer {
     // These tests count store calls, so no rejection is cached.
-    let limiter = Limiter::builder(store).rejection_cache(0);
-    RateLimitLayerBuilder::from(limiter.deadline(Duration::from_secs(1)))
-        .scope(scope)
-        .key(key::header("x-user-id"))
-        .policy(QuotaPolicy::per_day("daily", 5))
-        .build()
-        .unwrap()
+    let limiter = Limiter::builder(store.build().unwrap()).rejection_cache(0);
+    let builder = limits_of(limiter.deadline(Duration::from_secs(1))).scope(scope);
+    builder.policy(QuotaPolicy::per_day("daily", 5)).build().unwrap()
 }
 
 /// With the password of the moment.
@@ -64,9 +61,7 @@ async fn a_token_that_changes_is_asked_for_at_every_new_connection() {
     set_password(&server, 0);
     let count = Arc::clone(&tokens);
     let store = RedisStore::builder(server.url())
-        .connect_with(move |to| log_in(to, format!("token {}", count.load(Ordering::SeqCst))))
-        .build()
-        .unwrap();
+        .connect_with(move |to| log_in(to, format!("token {}", count.load(Ordering::SeqCst))));
     let layer = layer(store, "tokens");
     until_decided(&layer, "before").await;
     server.restart();
@@ -86,14 +81,9 @@ fn rotating(server: &RedisServer, password: &Arc<Mutex<&'static str>>, opened: &
             let login = to.redis_settings().clone().set_username("limits");
             ready(Ok(to.set_redis_settings(login.set_password(*password.lock().unwrap()))))
         });
-    let limiter = Limiter::builder(store.build().unwrap()).rejection_cache(0);
-    RateLimitLayerBuilder::from(limiter.deadline(Duration::from_secs(60)))
-        .scope("rotation")
-        .key(key::header("x-user-id"))
-        // Nothing is refilled while the test runs.
-        .policy(QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000)))
-        .build()
-        .unwrap()
+    // Nothing is refilled while the test runs.
+    let slow = QuotaPolicy::new("slow", 1_000_000, Duration::from_secs(1_000_000_000));
+    limits(store.build().unwrap()).policy(slow).build().unwrap()
 }
 
 /// Between two batches no call is in flight, so that none is lost with the connections that the server closes.
@@ -128,10 +118,7 @@ async fn ten_thousand_decisions_are_made_while_the_password_changes_and_connecti
         undecided += outcomes.iter().filter(|outcome| **outcome != Outcome::Allowed).count();
     }
     assert_eq!(undecided, 0);
-    let alice = PartitionKey::new("x-user-id", "alice");
-    let left = layer.limiter().caller(&alice).peek().await.unwrap().unwrap();
-    let charged = 1_000_000 - left.allowances().next().unwrap().remaining();
-    assert_eq!(charged, (BATCHES * BATCH) as u64);
+    assert_eq!(left_of(&layer, "alice").await, [1_000_000 - (BATCHES * BATCH) as u64]);
 
     *password.lock().unwrap() = "first";
     server.command(&["CLIENT", "KILL", "USER", "limits"]);
@@ -146,13 +133,10 @@ async fn a_cluster_says_to_which_node_each_connection_has_to_lead() {
     let cluster = shared_cluster();
     let addresses = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&addresses);
-    let store = RedisStore::cluster_builder([cluster.nodes[2].url()])
-        .connect_with(move |to| {
-            seen.lock().unwrap().push(to.addr().to_string());
-            async move { Client::open(to)?.get_multiplexed_async_connection().await }
-        })
-        .build()
-        .unwrap();
+    let store = RedisStore::cluster_builder([cluster.nodes[2].url()]).connect_with(move |to| {
+        seen.lock().unwrap().push(to.addr().to_string());
+        async move { Client::open(to)?.get_multiplexed_async_connection().await }
+    });
     let layer = layer(store, "nodes");
     for user in 0..30 {
         until_decided(&layer, &user.to_string()).await;
@@ -183,9 +167,7 @@ async fn a_function_that_fails_panics_or_hangs_loses_no_request_and_is_called_ag
                     _ => Client::open(to)?.get_multiplexed_async_connection().await,
                 }
             }
-        })
-        .build()
-        .unwrap();
+        });
     let layer = layer(store, "wrong");
     assert_eq!(outcome(&layer, "alice").await, Outcome::FailedOpen);
     until_decided(&layer, "alice").await;
@@ -220,7 +202,7 @@ async fn a_store_takes_another_connection_of_a_pool_when_it_loses_one_and_none_f
     let pool = bb8::Pool::builder().max_size(2).build(manager).await.unwrap();
     // The program keeps one of both.
     let _kept = pool.get().await.unwrap();
-    let layer = layer(RedisStore::from_pool(pool.clone()).build().unwrap(), "pooled");
+    let layer = layer(RedisStore::from_pool(pool.clone()), "pooled");
     until_decided(&layer, "before").await;
     let gets = || pool.state().statistics.get_direct + pool.state().statistics.get_waited;
     let before = gets();
@@ -259,30 +241,8 @@ async fn why_a_function_has_failed_is_in_the_error_of_the_store() {
 }
 
 fn plan(partitions: &[&'static str]) -> Plan {
-    let mut parts = partitions.iter().map(|name| {
-        let policies = PolicySet::new([QuotaPolicy::per_day(name, 5)]).unwrap();
-        let partition = Scope::new("slots").partition(&PartitionKey::new("name", *name));
-        (policies, partition)
-    });
-    let (policies, partition) = parts.next().unwrap();
-    parts.fold(Plan::new(policies, partition, 1), |plan, (policies, partition)| {
-        plan.and(policies, partition)
-    })
-}
-
-/// The number of times that the server has run each command, those inside of scripts among them.
-fn commands(server: &RedisServer) -> HashMap<String, usize> {
-    let stats = server.command(&["INFO", "commandstats"]);
-    let counts = stats.lines().filter_map(|line| {
-        let (name, figures) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
-        Some((name.to_owned(), figures.split(',').next()?.parse().unwrap()))
-    });
-    counts.collect()
-}
-
-/// The number of script calls that the server has run.
-fn scripts(server: &RedisServer) -> usize {
-    commands(server).get("evalsha").copied().unwrap_or(0)
+    let one = |name: &&'static str| plan_of([QuotaPolicy::per_day(name, 5)], user("slots", name), 1);
+    partitions.iter().map(one).reduce(Plan::join).unwrap()
 }
 
 /// The last command of each connection becomes a script call.
@@ -313,10 +273,7 @@ async fn decisions_use_the_open_connections_in_turn() {
 #[tokio::test]
 async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_else() {
     let server = RedisServer::start();
-    let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(Duration::from_secs(5));
-    let layer = RateLimitLayerBuilder::from(limiter)
-        .scope("one call")
-        .key(key::header("x-user-id"))
+    let layer = limits(RedisStore::new(server.url()).unwrap())
         .policy(QuotaPolicy::per_second("second", 1_000))
         .policy(QuotaPolicy::per_minute("minute", 10_000))
         .policy(QuotaPolicy::per_day("day", 100_000))
@@ -355,9 +312,7 @@ async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_scri
     let server = RedisServer::start();
     let store = RedisStore::new(server.url()).unwrap();
     let [addresses, users] = [("addresses", 10), ("users", 2)].map(|(scope, quota)| {
-        let limiter = Limiter::builder(store.clone()).deadline(Duration::from_secs(60));
-        let builder = RateLimitLayerBuilder::from(limiter).scope(scope);
-        let builder = builder.key(key::header("x-user-id"));
+        let builder = limits(store.clone()).scope(scope);
         builder.policy(QuotaPolicy::per_day(scope, quota)).build().unwrap()
     });
     let served = Arc::new(AtomicUsize::new(0));
@@ -368,19 +323,13 @@ async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_scri
     })));
     let (started, before) = (Instant::now(), scripts(&server));
     for _ in 0..2_000 {
-        let request = Request::get("/")
-            .header("x-user-id", "alice")
-            .body(String::new())
-            .unwrap();
-        service.clone().oneshot(request).await.unwrap();
+        service.clone().oneshot(request("alice")).await.unwrap();
     }
     assert_eq!(served.load(Ordering::SeqCst), 2);
     let (calls, seconds) = (scripts(&server) - before, started.elapsed().as_secs() as usize + 1);
     // The ten requests that the address limit admits also make calls about the user.
     assert!(calls <= 10 + 10 + 2 * seconds, "{calls} calls in {seconds} s");
-    let alice = PartitionKey::new("x-user-id", "alice");
-    let left = addresses.limiter().caller(&alice).peek().await.unwrap().unwrap();
-    assert_eq!(left.allowances().next().unwrap().remaining(), 0);
+    assert_eq!(left_of(&addresses, "alice").await, [0]);
 }
 
 #[tokio::test]
@@ -576,10 +525,8 @@ async fn a_connection_reports_its_login_and_database_but_not_the_name_of_the_lib
     });
     let store = RedisStore::builder(format!("redis://limits:password@{address}/2")).connections(1);
     let store = store.build().unwrap();
-    let somebody = Scope::new("hang-up").partition(&PartitionKey::new("user", "alice"));
-    let plan = Plan::new(PolicySet::new([QuotaPolicy::per_hour("hour", 5)]).unwrap(), somebody, 1);
     // `OK` is no reply to a script.
-    let error = store.decide(plan).await.unwrap_err();
+    let error = store.decide(plan(&["a"])).await.unwrap_err();
     assert!(!error.to_string().contains("broken pipe"), "{error}");
     let received = received.lock().unwrap();
     let last = received.last().unwrap();

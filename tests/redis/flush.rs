@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::{FutureExt, future::join_all};
 use http::{Request, Response};
 use http_body_util::Full;
-use test_kit::{RedisServer, Sentinels, TestStore, shared_cluster, shared_server};
+use test_kit::{RedisServer, Sentinels, TestStore};
 use tokio::{
     runtime::{Builder, Runtime},
     sync::{Semaphore, watch},
@@ -15,14 +15,12 @@ use tokio::{
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Algorithm, Limiter, MemoryStore, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Scope, Settlement, Store, StoreErrorKind,
-    clock::{Clock, Timestamp},
-    key,
+    ActualCost, Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitBody, RateLimitLayer, RateLimitLayerBuilder,
+    RedisStore, RedisStoreBuilder, Settlement, Store, StoreErrorKind, clock::Clock, key,
 };
 
-/// Longer than anything in a test can take unless it hangs.
-const HANG: Duration = Duration::from_secs(30);
+use super::shared_store;
+use super::support::{self, DAY, HANG, START, left, plan, shared_cluster_store, user};
 
 const CALLERS: i64 = 100;
 /// Of each caller.
@@ -35,12 +33,8 @@ type Answer = Response<RateLimitBody<Full<Bytes>>>;
 
 /// A store by whose time no window and no lease ends.
 fn build(builder: RedisStoreBuilder, prefix: &str) -> RedisStore {
-    let builder = builder
-        .key_prefix(prefix)
-        .clock(Clock::manual(Timestamp::from_micros(1_700_010_000_000_000)))
-        .lease_time(Duration::from_secs(86_400))
-        .connection_timeout(HANG);
-    builder.build().unwrap()
+    let builder = builder.key_prefix(prefix).clock(Clock::manual(START)).lease_time(DAY);
+    builder.connection_timeout(HANG).build().unwrap()
 }
 
 fn layer(store: impl Store, fallback: Option<RedisStore>) -> RateLimitLayer {
@@ -61,11 +55,8 @@ fn layer(store: impl Store, fallback: Option<RedisStore>) -> RateLimitLayer {
 }
 
 fn runtime() -> Runtime {
-    Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap()
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
 }
 
 /// Decided requests, which respond on a signal.
@@ -117,12 +108,8 @@ impl InProgress {
 fn assert_that_nobody_is_overcharged_or_holds_a_slot(store: RedisStore, name: &str) {
     let layer = layer(store, None);
     let left = runtime().block_on(join_all((0..CALLERS).map(|caller| {
-        let admin = layer.limiter();
-        async move {
-            let left = admin.caller(&caller).peek().await.unwrap().unwrap();
-            let left: Vec<_> = left.allowances().map(|allowance| allowance.remaining()).collect();
-            left
-        }
+        let caller = layer.limiter().caller(&caller);
+        async move { left(&caller).await }
     })));
     let wrong = left.iter().filter(|left| **left != [QUOTA - REQUESTS, REQUESTS]);
     assert_eq!(wrong.count(), 0, "{name}: {left:?}");
@@ -131,24 +118,18 @@ fn assert_that_nobody_is_overcharged_or_holds_a_slot(store: RedisStore, name: &s
 #[test]
 fn after_a_flush_the_process_may_end_and_nobody_is_overcharged_or_holds_a_slot() {
     let sentinels = Sentinels::start();
-    let single = |prefix: &str| build(RedisStore::builder(shared_server().url()), prefix);
-    let cluster = || build(RedisStore::cluster_builder(shared_cluster().urls()), "flush");
-    let sentinel = || {
-        build(
-            RedisStore::sentinel_builder(sentinels.urls(), Sentinels::SERVICE),
-            "flush",
-        )
-    };
+    let single = |prefix: &str| build(shared_store(), prefix);
+    let cluster = || build(shared_cluster_store(), "flush");
+    let sentinel = || RedisStore::sentinel_builder(sentinels.urls(), Sentinels::SERVICE);
+    let sentinel = || build(sentinel(), "flush");
     let shared: Arc<dyn Store> = Arc::new(single("flush-shared"));
+    let failing = TestStore::failing(StoreErrorKind::Unreachable);
     for (name, layer, another) in [
         ("single", layer(single("flush"), None), single("flush")),
         ("shared", layer(shared, None), single("flush-shared")),
         (
             "fallback",
-            layer(
-                TestStore::failing(StoreErrorKind::Unreachable),
-                Some(single("flush-fallback")),
-            ),
+            layer(failing, Some(single("flush-fallback"))),
             single("flush-fallback"),
         ),
         ("cluster", layer(cluster(), None), cluster()),
@@ -206,9 +187,8 @@ fn lose_a_settlement(store: &RedisStore) {
 }
 
 fn settlement() -> Settlement {
-    let policies = PolicySet::new([QuotaPolicy::per_day("daily", QUOTA)]).unwrap();
-    let caller = Scope::new("flush").partition(&PartitionKey::new("caller", "1"));
-    let decision = MemoryStore::new().decide(Plan::new(policies, caller, 1)).now_or_never();
+    let plan = plan([QuotaPolicy::per_day("daily", QUOTA)], user("flush", "1"), 1);
+    let decision = MemoryStore::new().decide(plan).now_or_never();
     Settlement::refund_all(&decision.unwrap().unwrap())
 }
 
@@ -233,7 +213,7 @@ async fn a_flush_that_times_out_keeps_the_number_of_lost_settlements_for_the_nex
 
 #[test]
 fn while_requests_still_finish_flushes_lose_nothing_and_the_last_one_waits_for_all() {
-    let store = || build(RedisStore::builder(shared_server().url()), "flush-finishing");
+    let store = || build(shared_store(), "flush-finishing");
     let layer = layer(store(), None);
     let runtime = runtime();
     runtime.block_on(async {
@@ -263,9 +243,9 @@ fn while_requests_still_finish_flushes_lose_nothing_and_the_last_one_waits_for_a
 
 #[test]
 fn what_a_runtime_has_left_unsent_is_reported_without_a_runtime_and_sent_in_another_one() {
-    let store = || build(RedisStore::builder(shared_server().url()), "flush-runtimes");
+    let store = || build(shared_store(), "flush-runtimes");
     let layer = layer(store(), None);
-    let first = Builder::new_current_thread().enable_all().build().unwrap();
+    let first = support::runtime();
     first.block_on(async {
         let answers = InProgress::begin(&layer).await.answer_together().await;
         // The costs are settled already. This settles the slots, after which no task runs.

@@ -4,16 +4,18 @@
 use std::time::Duration;
 
 use proptest::{
+    collection::vec,
     prelude::*,
     sample::{Index, select},
-    test_runner::{Config, TestRunner},
 };
 use test_kit::RedisServer;
 use tower_quota::{
-    Algorithm, Decision, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Settlement, Store,
-    StoreError, StoreErrorKind,
+    Algorithm, Decision, Outcome, Plan, PolicySet, QuotaPolicy, RedisStore, Settlement, Store, StoreError,
+    StoreErrorKind,
     clock::{Clock, Timestamp},
 };
+
+use super::support::{DAY, for_any, plan, remaining, set, user};
 
 const NOW: u64 = 1_700_000_000_123_456;
 const RUNS: u32 = 1_500;
@@ -50,38 +52,31 @@ fn value() -> impl Strategy<Value = Garbage> {
         any::<u64>()
     ];
     let level = select(vec![11_usize, 16, 25, 26]);
-    let levels = (level, 1..90_usize).prop_flat_map(|(size, count)| proptest::collection::vec(bytes(), size * count));
+    let levels = (level, 1..90_usize).prop_flat_map(|(size, count)| vec(bytes(), size * count));
     prop_oneof![
-        proptest::collection::vec((any::<Index>(), bytes()), 1..12).prop_map(Garbage::Bytes),
+        vec((any::<Index>(), bytes()), 1..12).prop_map(Garbage::Bytes),
         (0..10_u8, moment, levels).prop_map(|(layout, moment, levels)| Garbage::Levels(layout, moment, levels)),
-        proptest::collection::vec(bytes(), 1..60).prop_map(Garbage::Longer),
+        vec(bytes(), 1..60).prop_map(Garbage::Longer),
         select(vec!["RPUSH", "SADD", "ZADD", "HSET"]).prop_map(Garbage::OtherType),
         any::<Index>().prop_map(Garbage::Shorter),
-        proptest::collection::vec(bytes(), 0..120).prop_map(Garbage::Whole),
+        vec(bytes(), 0..120).prop_map(Garbage::Whole),
     ]
 }
 
 fn sorted_set() -> impl Strategy<Value = Garbage> {
-    let score = select(vec![
-        "-inf",
-        "-1",
-        "0",
-        "1700000000123455.5",
-        "1700000000123456",
-        "1700000000123457",
-        "+inf",
-    ]);
-    let changes = proptest::collection::vec((any::<Index>(), bytes()), 1..5);
+    let near = ["1700000000123455.5", "1700000000123456", "1700000000123457"];
+    let score = select([&["-inf", "-1", "0", "+inf"], &near[..]].concat());
+    let changes = vec((any::<Index>(), bytes()), 1..5);
     let length = select(vec![0_usize, 1, 16, 17, 18, 40]);
     let member = prop_oneof![
         length
-            .prop_flat_map(|length| proptest::collection::vec(bytes(), length))
+            .prop_flat_map(|length| vec(bytes(), length))
             .prop_map(Member::Any),
         (any::<Index>(), changes).prop_map(|(which, changes)| Member::Changed(which, changes)),
     ];
     prop_oneof![
         1 => select(vec!["SET", "RPUSH", "SADD", "HSET"]).prop_map(Garbage::OtherType),
-        4 => proptest::collection::vec((member, score), 1..6).prop_map(Garbage::Members),
+        4 => vec((member, score), 1..6).prop_map(Garbage::Members),
     ]
 }
 
@@ -154,7 +149,6 @@ fn bulk(reply: &[u8]) -> Vec<u8> {
 
 struct Bench {
     server: RedisServer,
-    runtime: tokio::runtime::Runtime,
     clock: Clock,
     store: RedisStore,
     policies: PolicySet,
@@ -164,39 +158,30 @@ impl Bench {
     fn new(policies: impl IntoIterator<Item = QuotaPolicy>) -> Self {
         let server = RedisServer::start();
         let clock = Clock::manual(Timestamp::from_micros(NOW));
+        let store = RedisStore::builder(server.url()).connections(1).lease_time(DAY);
         Self {
-            store: RedisStore::builder(server.url())
-                .connections(1)
-                .lease_time(Duration::from_secs(86_400))
-                .clock(clock.clone())
-                .build()
-                .unwrap(),
+            store: store.clock(clock.clone()).build().unwrap(),
             server,
-            runtime: tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap(),
             clock,
-            policies: PolicySet::new(policies).unwrap(),
+            policies: set(policies),
         }
     }
 
     fn plan(&self, cost: u64) -> Plan {
-        let alice = Scope::new("garbage").partition(&PartitionKey::new("user", "alice"));
-        Plan::new(self.policies.clone(), alice, cost)
+        Plan::new(self.policies.clone(), user("garbage", "alice"), cost)
     }
 
-    fn decide(&self, cost: u64) -> Result<Decision, StoreError> {
-        self.runtime.block_on(self.store.decide(self.plan(cost)))
+    async fn decide(&self, cost: u64) -> Result<Decision, StoreError> {
+        self.store.decide(self.plan(cost)).await
     }
 
     /// An empty server, and then some requests.
-    fn start(&self) -> Decision {
+    async fn start(&self) -> Decision {
         self.clock.set(Timestamp::from_micros(NOW - 2_000));
         self.server.command(&["FLUSHALL"]);
         let mut last = None;
         for cost in [1, 2, 3] {
-            last = Some(self.decide(cost).unwrap());
+            last = Some(self.decide(cost).await.unwrap());
             self.clock.advance(Duration::from_micros(1_000));
         }
         self.clock.set(Timestamp::from_micros(NOW));
@@ -217,21 +202,16 @@ impl Bench {
     }
 
     /// Everything that can be done. Returns whether all of it was decided.
-    fn use_all(&self, receipt: &Decision) -> bool {
-        let settle = |settlement| self.runtime.block_on(async { self.store.settle(settlement).await });
-        let peeked = self.runtime.block_on(self.store.peek(self.plan(1))).map(drop);
-        let late = settle(Settlement::new(receipt, 9));
-        let acquired = self.decide(1);
+    async fn use_all(&self, receipt: &Decision) -> bool {
+        let peeked = self.store.peek(self.plan(1)).await.map(drop);
+        let late = self.store.settle(Settlement::new(receipt, 9)).await;
+        let acquired = self.decide(1).await;
         let settled = match &acquired {
-            Ok(decision) => settle(Settlement::refund_all(decision)),
+            Ok(decision) => self.store.settle(Settlement::refund_all(decision)).await,
             Err(_) => Ok(()),
         };
-        let other = PolicySet::new([QuotaPolicy::per_day("another", 9)]).unwrap();
-        let alice = self.plan(1).partition();
-        let others = self
-            .runtime
-            .block_on(self.store.decide(Plan::new(other, alice, 1)))
-            .map(drop);
+        let other = plan([QuotaPolicy::per_day("another", 9)], user("garbage", "alice"), 1);
+        let others = self.store.decide(other).await.map(drop);
         let results = [peeked, late, acquired.map(drop), settled, others];
         for error in results.iter().filter_map(|result| result.as_ref().err()) {
             assert_eq!(error.kind(), StoreErrorKind::Failed, "{error}");
@@ -262,23 +242,6 @@ fn numbers() -> Vec<QuotaPolicy> {
     ]
 }
 
-fn for_many<T: std::fmt::Debug>(strategy: impl Strategy<Value = T>, test: impl Fn(T)) {
-    let config = Config {
-        cases: RUNS,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let result = TestRunner::new(config).run(&strategy, |value| {
-        test(value);
-        Ok(())
-    });
-    result.unwrap_or_else(|failure| panic!("{failure}"));
-}
-
-fn remaining(decision: &Decision) -> Vec<u64> {
-    decision.allowances().map(|allowance| allowance.remaining()).collect()
-}
-
 #[test]
 fn garbage_under_the_key_of_a_partition_never_costs_a_decision() {
     let sets = [
@@ -291,88 +254,88 @@ fn garbage_under_the_key_of_a_partition_never_costs_a_decision() {
             QuotaPolicy::per_day("vast", 999_999_999_999).with_algorithm(Algorithm::FixedWindow),
         ]),
     ];
-    for_many((0..sets.len(), value()), |(set, garbage)| {
+    for_any(RUNS, (0..sets.len(), value()), async |(set, garbage)| {
         let bench = &sets[set];
-        let receipt = bench.start();
+        let receipt = bench.start().await;
         garbage.write(&bench.server, &bench.key("}"));
         let is_newer = bench.is_newer();
-        assert_eq!(bench.use_all(&receipt), !is_newer);
+        assert_eq!(bench.use_all(&receipt).await, !is_newer);
     });
 }
 
 #[test]
 fn garbage_under_the_keys_of_logs_and_slots_is_an_error_of_the_store_at_worst_and_forgotten_by_a_reset() {
     let bench = Bench::new(everything());
-    for_many((value(), sorted_set(), sorted_set()), |(value, log, slots)| {
-        let receipt = bench.start();
-        value.write(&bench.server, &bench.key("}"));
-        log.write(&bench.server, &bench.key(":log:*"));
-        slots.write(&bench.server, &bench.key(":slots:*"));
-        bench.use_all(&receipt);
-        bench.runtime.block_on(bench.store.reset(bench.plan(1))).unwrap();
-        let decision = bench.decide(0).unwrap();
-        assert_eq!(remaining(&decision)[..5], [100, 51, 100, 100, 100]);
-    });
+    for_any(
+        RUNS,
+        (value(), sorted_set(), sorted_set()),
+        async |(value, log, slots)| {
+            let receipt = bench.start().await;
+            value.write(&bench.server, &bench.key("}"));
+            log.write(&bench.server, &bench.key(":log:*"));
+            slots.write(&bench.server, &bench.key(":slots:*"));
+            bench.use_all(&receipt).await;
+            bench.store.reset(bench.plan(1)).await.unwrap();
+            let decision = bench.decide(0).await.unwrap();
+            assert_eq!(remaining(&decision)[..5], [100, 51, 100, 100, 100]);
+        },
+    );
 }
 
-#[test]
-fn other_types_and_unknown_layouts_count_as_never_seen() {
+#[tokio::test]
+async fn other_types_and_unknown_layouts_count_as_never_seen() {
     let bench = Bench::new(everything());
     let full = [100, 51, 100, 100, 100, 100, 5];
     for layout in (0..=255_u8).filter(|layout| !(5..32).contains(layout)) {
-        bench.start();
+        bench.start().await;
         for end in [":log:*", ":slots:*"] {
             Garbage::OtherType(["SET", "RPUSH", "SADD", "HSET"][usize::from(layout % 4)])
                 .write(&bench.server, &bench.key(end));
         }
         Garbage::Levels(layout, NOW, vec![layout; 52]).write(&bench.server, &bench.key("}"));
-        let decision = bench.decide(1).unwrap();
+        let decision = bench.decide(1).await.unwrap();
         assert_eq!(decision.outcome(), Outcome::Allowed);
         assert_eq!(remaining(&decision), full.map(|left| left - 1), "layout {layout}");
     }
     for command in ["RPUSH", "SADD", "ZADD", "HSET"] {
-        bench.start();
+        bench.start().await;
         Garbage::OtherType(command).write(&bench.server, &bench.key("}"));
-        assert_eq!(remaining(&bench.decide(1).unwrap())[..4], [99, 50, 99, 99], "{command}");
+        assert_eq!(
+            remaining(&bench.decide(1).await.unwrap())[..4],
+            [99, 50, 99, 99],
+            "{command}"
+        );
     }
 }
 
 /// During an upgrade, instances of two releases share the counts.
-#[test]
-fn the_value_of_a_newer_release_stays_and_is_an_error_for_its_caller_alone() {
+#[tokio::test]
+async fn the_value_of_a_newer_release_stays_and_is_an_error_for_its_caller_alone() {
     let bench = Bench::new(everything());
     for layout in 9..32_u8 {
         for length in [12_usize, 100, 5_000] {
-            let receipt = bench.start();
+            let receipt = bench.start().await;
             let garbage = Garbage::Whole([vec![layout], vec![layout; length]].concat());
             let key = bench.key("}");
             garbage.write(&bench.server, &key);
             let value = || bench.server.command_bytes(&[b"GET", key.as_bytes()]);
             let before = value();
-            let bob = Scope::new("garbage").partition(&PartitionKey::new("user", "bob"));
-            let (own, both) = (bench.plan(1), bench.plan(1).and(bench.policies.clone(), bob));
+            let bob = user("garbage", "bob");
+            let both = bench.plan(1).and(bench.policies.clone(), bob);
             let others = Plan::new(bench.policies.clone(), bob, 1);
-            let (own, both, others) = bench.runtime.block_on(async {
-                tokio::join!(
-                    bench.store.decide(own),
-                    bench.store.decide(both),
-                    bench.store.decide(others)
-                )
-            });
+            let (own, both, others) =
+                tokio::join!(bench.decide(1), bench.store.decide(both), bench.store.decide(others));
             for error in [own.unwrap_err(), both.unwrap_err()] {
                 assert_eq!(error.kind(), StoreErrorKind::Failed);
                 assert!(error.to_string().contains("newer release"), "{error}");
             }
             assert_eq!(others.unwrap().outcome(), Outcome::Allowed);
-            assert!(bench.runtime.block_on(bench.store.peek(bench.plan(1))).is_err());
-            bench
-                .runtime
-                .block_on(bench.store.settle(Settlement::new(&receipt, 9)))
-                .unwrap();
+            assert!(bench.store.peek(bench.plan(1)).await.is_err());
+            bench.store.settle(Settlement::new(&receipt, 9)).await.unwrap();
             assert_eq!(value(), before, "layout {layout}");
             // No entry of a log and no slot was written; the settlement has released its slot.
             bench.server.command(&["DEL", &key]);
-            assert_eq!(remaining(&bench.decide(0).unwrap())[5..], [94, 3]);
+            assert_eq!(remaining(&bench.decide(0).await.unwrap())[5..], [94, 3]);
         }
     }
 }

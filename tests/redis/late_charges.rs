@@ -1,29 +1,21 @@
 //! Charges of callers for work that is done, in memory and in Redis.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select};
-use test_kit::{RedisServer, shared_cluster};
+use test_kit::{RedisServer, memory};
 use tower_quota::{
     Access, AccessList, Algorithm, Availability, Caller, ChargeTime, Direction, FailureMode, LateCharge,
-    LateChargeOutcome, Limiter, LimiterBuilder, LimiterError, MemoryStore, Outcome, QuotaPolicy, RedisStore, Refund,
-    RefundOutcome, Rules, Store, StoreErrorKind, ToPartitionKey,
-    clock::{Clock, Timestamp},
+    LateChargeOutcome::{self, Capped, Charged, Duplicate, NotApplicable},
+    Limiter, LimiterBuilder, LimiterError, MemoryStore, Outcome, QuotaPolicy, RedisStore, Refund, RefundOutcome, Rules,
+    Store, StoreErrorKind, ToPartitionKey,
+    clock::Clock,
     key,
     test_util::{Answer, ScriptedStore},
 };
 
-use super::{ledger::for_any, shared_store};
-
-/// Longer than anything in a test can take unless it hangs.
-const HANG: Duration = Duration::from_secs(60);
+use super::support::{HANG, START, for_any, fresh_scope, left, redis, shared_cluster_store};
 
 const QUOTA: u64 = 10;
 /// The window, at whose beginning the tests start.
@@ -39,27 +31,25 @@ struct Place {
 }
 
 impl Place {
-    fn new(store: impl FnOnce(Clock) -> Arc<dyn Store>) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
+    fn new(store: fn(&Clock) -> Arc<dyn Store>) -> Self {
+        let clock = Clock::manual(START);
         Self {
-            store: store(clock.clone()),
+            store: store(&clock),
             clock,
-            scope: format!("late {}", NUMBER.fetch_add(1, Ordering::Relaxed)),
+            scope: fresh_scope(),
         }
     }
 
     fn in_memory() -> Self {
-        Self::new(|clock| Arc::new(MemoryStore::builder().clock(clock).build().unwrap()))
+        Self::new(|clock| Arc::new(memory(clock)))
     }
 
     fn on_a_server() -> Self {
-        Self::new(|clock| Arc::new(shared_store().clock(clock).build().unwrap()))
+        Self::new(|clock| Arc::new(redis(clock)))
     }
 
     fn on_a_cluster() -> Self {
-        let cluster = RedisStore::cluster_builder(shared_cluster().urls()).connection_timeout(HANG);
-        Self::new(|clock| Arc::new(cluster.clock(clock).build().unwrap()))
+        Self::new(|clock| Arc::new(shared_cluster_store().clock(clock.clone()).build().unwrap()))
     }
 
     fn all() -> [Self; 3] {
@@ -74,13 +64,20 @@ impl Place {
     }
 
     fn alice(&self, policy: QuotaPolicy) -> Caller {
-        self.builder().policy(policy).build().unwrap().caller("alice")
+        self.limiter([policy]).caller("alice")
+    }
+
+    fn limiter(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> Limiter {
+        policies
+            .into_iter()
+            .fold(self.builder(), LimiterBuilder::policy)
+            .build()
+            .unwrap()
     }
 }
 
-async fn left(caller: &Caller) -> Vec<u64> {
-    let decision = caller.peek().await.unwrap().unwrap();
-    decision.allowances().map(|allowance| allowance.remaining()).collect()
+fn of(algorithm: Algorithm, quota: u64) -> QuotaPolicy {
+    QuotaPolicy::new("units", quota, Duration::from_secs(SECONDS)).with_algorithm(algorithm)
 }
 
 async fn charge(caller: &Caller, units: u64) -> LateChargeOutcome {
@@ -89,8 +86,8 @@ async fn charge(caller: &Caller, units: u64) -> LateChargeOutcome {
 
 fn outcome(excess: u64) -> LateChargeOutcome {
     match excess {
-        0 => LateChargeOutcome::Charged,
-        excess => LateChargeOutcome::Capped { excess },
+        0 => Charged,
+        excess => Capped { excess },
     }
 }
 
@@ -168,12 +165,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Compares each step with the model. The bound is twice the quota, or twice the ceiling of an overage of 50 %.
 async fn follow(place: &Place, algorithm: Algorithm, has_overage: bool, steps: &[Step]) {
-    let of = |quota| QuotaPolicy::new("units", quota, Duration::from_secs(SECONDS)).with_algorithm(algorithm);
     let (policy, bound) = match has_overage {
-        true => (of(QUOTA).with_overage(50), 30),
-        false => (of(QUOTA), 20),
+        true => (of(algorithm, QUOTA).with_overage(50), 30),
+        false => (of(algorithm, QUOTA), 20),
     };
-    let (alice, reader) = (place.alice(policy), place.alice(of(WIDE)));
+    let (alice, reader) = (place.alice(policy), place.alice(of(algorithm, WIDE)));
     let mut model = Model::new(algorithm);
     for step in steps {
         match *step {
@@ -182,7 +178,7 @@ async fn follow(place: &Place, algorithm: Algorithm, has_overage: bool, steps: &
                     model.charge(cost);
                 }
             }
-            Step::Charge(0) => assert_eq!(charge(&alice, 0).await, LateChargeOutcome::NotApplicable),
+            Step::Charge(0) => assert_eq!(charge(&alice, 0).await, NotApplicable),
             Step::Charge(units) => {
                 let applied = units.min(bound - model.bounded());
                 assert_eq!(
@@ -225,9 +221,9 @@ fn a_late_charge_counts_up_to_its_bound_and_returns_the_rest() {
 async fn a_part_of_a_unit_above_the_bound_counts_as_one() {
     for place in Place::all() {
         let alice = place.alice(QuotaPolicy::per_second("second", 10));
-        assert_eq!(charge(&alice, 2).await, LateChargeOutcome::Charged);
+        assert_eq!(charge(&alice, 2).await, Charged);
         place.clock.advance(Duration::from_millis(150));
-        assert_eq!(charge(&alice, 20).await, LateChargeOutcome::Capped { excess: 1 });
+        assert_eq!(charge(&alice, 20).await, Capped { excess: 1 });
         let reading = alice.peek().await.unwrap().unwrap();
         // From 20 of 10 used units to 9.
         assert_eq!(
@@ -246,21 +242,13 @@ async fn a_late_charge_under_a_smaller_quota_keeps_what_a_larger_one_has_admitte
             Algorithm::FixedWindow,
             Algorithm::SlidingWindowLog,
         ] {
-            let of = |quota| {
-                let policy = QuotaPolicy::new("units", quota, Duration::from_secs(SECONDS));
-                let limiter = place
-                    .builder()
-                    .policy(policy.with_algorithm(algorithm))
-                    .build()
-                    .unwrap();
-                limiter.caller(&format!("{algorithm:?}"))
-            };
+            let of = |quota| place.limiter([of(algorithm, quota)]).caller(&format!("{algorithm:?}"));
             let (small, large) = (of(QUOTA), of(100));
             assert!(large.clone().cost(12).check().await.outcome().is_admitted());
-            assert_eq!(charge(&small, 12).await, LateChargeOutcome::Capped { excess: 4 });
+            assert_eq!(charge(&small, 12).await, Capped { excess: 4 });
             assert_eq!(left(&large).await, [80], "{algorithm:?}");
             assert!(large.clone().cost(10).check().await.outcome().is_admitted());
-            assert_eq!(charge(&small, 5).await, LateChargeOutcome::Capped { excess: 5 });
+            assert_eq!(charge(&small, 5).await, Capped { excess: 5 });
             assert_eq!(left(&large).await, [70], "{algorithm:?}");
         }
     }
@@ -269,15 +257,14 @@ async fn a_late_charge_under_a_smaller_quota_keeps_what_a_larger_one_has_admitte
 #[tokio::test]
 async fn a_late_charge_takes_its_place_in_a_queue() {
     for place in Place::all() {
-        let queue = QuotaPolicy::new("queue", QUOTA, Duration::from_secs(SECONDS));
-        let alice = place.alice(queue.with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 9 }));
-        assert_eq!(charge(&alice, 3).await, LateChargeOutcome::Charged);
+        let alice = place.alice(of(Algorithm::LeakyBucketQueue { max_waiting: 9 }, QUOTA));
+        assert_eq!(charge(&alice, 3).await, Charged);
         let queued = alice.check().await;
         assert_eq!(
             (queued.outcome(), queued.delay()),
             (Outcome::Allowed, Duration::from_secs(3))
         );
-        assert_eq!(charge(&alice, 20).await, LateChargeOutcome::Capped { excess: 4 });
+        assert_eq!(charge(&alice, 20).await, Capped { excess: 4 });
     }
 }
 
@@ -285,10 +272,10 @@ async fn a_late_charge_takes_its_place_in_a_queue() {
 async fn a_late_charge_to_a_calendar_window_counts_in_the_current_one() {
     for place in Place::all() {
         let alice = place.alice(QuotaPolicy::per_calendar_day("day", 10, "Europe/Berlin"));
-        assert_eq!(charge(&alice, 7).await, LateChargeOutcome::Charged);
+        assert_eq!(charge(&alice, 7).await, Charged);
         assert_eq!(left(&alice).await, [3]);
         place.clock.advance(Duration::from_secs(86_400));
-        assert_eq!(charge(&alice, 21).await, LateChargeOutcome::Capped { excess: 1 });
+        assert_eq!(charge(&alice, 21).await, Capped { excess: 1 });
         assert_eq!(left(&alice).await, [0]);
     }
 }
@@ -302,20 +289,15 @@ async fn a_late_charge_begins_a_lockout_and_never_extends_it() {
             Algorithm::SlidingWindowCounter,
             Algorithm::SlidingWindowLog,
         ] {
-            let policy = QuotaPolicy::new("units", QUOTA, Duration::from_secs(SECONDS)).with_algorithm(algorithm);
-            let limiter = place
-                .builder()
-                .policy(policy.with_lockout(Duration::from_secs(90)))
-                .build()
-                .unwrap();
+            let limiter = place.limiter([of(algorithm, QUOTA).with_lockout(Duration::from_secs(90))]);
             let alice = limiter.caller(&format!("{algorithm:?}"));
-            assert_eq!(charge(&alice, QUOTA - 2).await, LateChargeOutcome::Charged);
+            assert_eq!(charge(&alice, QUOTA - 2).await, Charged);
             assert!(alice.check().await.outcome().is_admitted());
-            assert_eq!(charge(&alice, 5).await, LateChargeOutcome::Charged);
+            assert_eq!(charge(&alice, 5).await, Charged);
             let wait = async || alice.check().await.retry_after().unwrap();
             assert_eq!(wait().await, Duration::from_secs(90), "{algorithm:?}");
             place.clock.advance(Duration::from_secs(30));
-            assert_eq!(charge(&alice, 20).await, LateChargeOutcome::Charged);
+            assert_eq!(charge(&alice, 20).await, Charged);
             assert_eq!(wait().await, Duration::from_secs(60), "{algorithm:?}");
         }
     }
@@ -324,29 +306,24 @@ async fn a_late_charge_begins_a_lockout_and_never_extends_it() {
 #[tokio::test]
 async fn only_requests_and_custom_units_are_charged_late_and_shadows_count_them() {
     for place in Place::all() {
-        let limiter = place
-            .builder()
-            .policy(QuotaPolicy::per_day("requests", 10))
-            .policy(QuotaPolicy::per_day("shadow", 5).shadow())
-            .policy(QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"))
-            .policy(QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Both))
-            .policy(QuotaPolicy::concurrent("slots", 3))
-            .build()
-            .unwrap();
+        let limiter = place.limiter([
+            QuotaPolicy::per_day("requests", 10),
+            QuotaPolicy::per_day("shadow", 5).shadow(),
+            QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens"),
+            QuotaPolicy::per_day("bytes", 100).with_content_bytes(Direction::Both),
+            QuotaPolicy::concurrent("slots", 3),
+        ]);
         let alice = limiter.caller("alice");
         let usage = LateCharge::new(4).with_units("tokens", 300).with_units("images", 7);
-        assert_eq!(alice.charge(&usage).await.unwrap(), LateChargeOutcome::Charged);
+        assert_eq!(alice.charge(&usage).await.unwrap(), Charged);
         assert_eq!(left(&alice).await, [6, 1, 700, 100, 3]);
         // The shadow would have counted two units less.
-        assert_eq!(charge(&alice, 8).await, LateChargeOutcome::Charged);
+        assert_eq!(charge(&alice, 8).await, Charged);
         assert_eq!(left(&alice).await, [0, 0, 700, 100, 3]);
         let usage = LateCharge::new(0).with_units("tokens", 2_000);
-        assert_eq!(
-            alice.charge(&usage).await.unwrap(),
-            LateChargeOutcome::Capped { excess: 300 }
-        );
+        assert_eq!(alice.charge(&usage).await.unwrap(), Capped { excess: 300 });
         let unknown = LateCharge::new(0).with_units("images", 7);
-        assert_eq!(alice.charge(&unknown).await.unwrap(), LateChargeOutcome::NotApplicable);
+        assert_eq!(alice.charge(&unknown).await.unwrap(), NotApplicable);
     }
 }
 
@@ -361,15 +338,15 @@ async fn keys_on_several_nodes_are_charged_and_the_largest_excess_is_returned() 
             .build()
             .unwrap();
         let of = |user: &str| limiter.caller(user).keyed_by("team", "red");
-        assert_eq!(charge(&of("alice"), 60).await, LateChargeOutcome::Charged);
+        assert_eq!(charge(&of("alice"), 60).await, Charged);
         assert_eq!(
             (left(&of("alice")).await, left(&of("bob")).await),
             (vec![0, 40], vec![50, 40])
         );
-        assert_eq!(charge(&of("alice"), 60).await, LateChargeOutcome::Capped { excess: 20 });
-        assert_eq!(charge(&of("bob"), 90).await, LateChargeOutcome::Capped { excess: 10 });
+        assert_eq!(charge(&of("alice"), 60).await, Capped { excess: 20 });
+        assert_eq!(charge(&of("bob"), 90).await, Capped { excess: 10 });
         let red = limiter.keyed_by("team", "red");
-        assert_eq!(charge(&red, 1).await, LateChargeOutcome::Capped { excess: 1 });
+        assert_eq!(charge(&red, 1).await, Capped { excess: 1 });
         assert_eq!(left(&of("carol")).await, [50, 0]);
     }
 }
@@ -381,21 +358,12 @@ async fn a_message_that_arrives_again_charges_nothing() {
         assert!(alice.clone().cost(40).check().await.outcome().is_admitted());
         let usage = LateCharge::new(5).with_id("job 7");
         let outcomes = join_all((0..6).map(async |_| alice.charge(&usage).await.unwrap())).await;
-        let charged = outcomes
-            .iter()
-            .filter(|outcome| **outcome == LateChargeOutcome::Charged);
-        assert_eq!(charged.count(), 1);
-        assert_eq!(
-            outcomes
-                .iter()
-                .filter(|outcome| **outcome == LateChargeOutcome::Duplicate)
-                .count(),
-            5
-        );
+        let count = |wanted| outcomes.iter().filter(|outcome| **outcome == wanted).count();
+        assert_eq!((count(Charged), count(Duplicate)), (1, 5));
         assert_eq!(left(&alice).await, [55]);
         assert_eq!(
             alice.charge(&LateCharge::new(5).with_id("job 8")).await.unwrap(),
-            LateChargeOutcome::Charged
+            Charged
         );
         let refund = Refund::new(5, ChargeTime::Now).with_id("job 7");
         assert_eq!(alice.refund(&refund).await.unwrap(), RefundOutcome::Refunded);
@@ -418,21 +386,15 @@ async fn nothing_is_charged_late_without_a_limit() {
         let alice = limiter.caller("alice");
         let usage = LateCharge::new(4).with_id("answer");
         limiter.rules().disable();
-        assert_eq!(alice.charge(&usage).await.unwrap(), LateChargeOutcome::NotApplicable);
+        assert_eq!(alice.charge(&usage).await.unwrap(), NotApplicable);
         limiter.rules().enable();
         assert_eq!(left(&alice).await, [10]);
         // The ID was not recorded, either.
-        assert_eq!(alice.charge(&usage).await.unwrap(), LateChargeOutcome::Charged);
+        assert_eq!(alice.charge(&usage).await.unwrap(), Charged);
         assert_eq!(left(&alice).await, [6]);
-        assert_eq!(
-            charge(&alice.clone().tier("admin"), 4).await,
-            LateChargeOutcome::NotApplicable
-        );
-        assert_eq!(
-            charge(&limiter.caller("root"), 4).await,
-            LateChargeOutcome::NotApplicable
-        );
-        assert_eq!(charge(&limiter.caller("mallory"), 4).await, LateChargeOutcome::Charged);
+        assert_eq!(charge(&alice.clone().tier("admin"), 4).await, NotApplicable);
+        assert_eq!(charge(&limiter.caller("root"), 4).await, NotApplicable);
+        assert_eq!(charge(&limiter.caller("mallory"), 4).await, Charged);
         assert_eq!(
             (left(&alice).await, left(&limiter.caller("root")).await),
             (vec![6], vec![10])
@@ -440,7 +402,7 @@ async fn nothing_is_charged_late_without_a_limit() {
         let unknown = alice.tier("gold").charge(&usage).await.unwrap_err();
         assert!(matches!(unknown, LimiterError::UnknownTier { .. }), "{unknown}");
         let closed = place.alice(QuotaPolicy::per_day("closed", 0));
-        assert_eq!(charge(&closed, 4).await, LateChargeOutcome::NotApplicable);
+        assert_eq!(charge(&closed, 4).await, NotApplicable);
     }
 }
 
@@ -468,7 +430,7 @@ async fn a_late_charge_returns_the_error_of_the_store() {
             .unwrap()
     };
     let alice = open(store(), day());
-    assert_eq!(charge(&alice, 3).await, LateChargeOutcome::Charged);
+    assert_eq!(charge(&alice, 3).await, Charged);
     // A layout of a newer release, which this one leaves unchanged.
     let key = server.command(&["KEYS", "*"]);
     server.command(&["SETRANGE", key.trim(), "0", "\x1f"]);

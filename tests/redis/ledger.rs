@@ -1,23 +1,16 @@
 //! The state of a partition in each store, after charges, settlements, resets and steps of the clock.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use proptest::{
-    prelude::*,
-    sample::select,
-    test_runner::{Config, TestRunner},
-};
+use proptest::{prelude::*, sample::select};
+use test_kit::memory;
 use tower_quota::{
-    Algorithm, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RedisStore, Scope, Settlement, Store,
+    Algorithm, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, Plan, QuotaPolicy, RedisStore, Settlement,
+    Store,
     clock::{Clock, Timestamp},
 };
+
+use super::support::{for_any, plan, redis, remaining, somebody};
 
 pub(super) const SECOND: u64 = 1_000_000;
 
@@ -38,11 +31,9 @@ impl Caller {
     pub(super) fn of_each_store() -> [Self; 2] {
         [false, true].map(|is_in_redis| {
             let clock = Clock::manual(Timestamp::from_micros(START));
-            let store: Arc<dyn Store> = if is_in_redis {
-                let redis = crate::shared_store().clock(clock.clone());
-                Arc::new(redis.connections(1).build().unwrap())
-            } else {
-                Arc::new(MemoryStore::builder().clock(clock.clone()).build().unwrap())
+            let store: Arc<dyn Store> = match is_in_redis {
+                true => Arc::new(redis(&clock)),
+                false => Arc::new(memory(&clock)),
             };
             Self {
                 clock,
@@ -53,7 +44,7 @@ impl Caller {
     }
 
     pub(super) fn plan(&self, policies: impl IntoIterator<Item = QuotaPolicy>, cost: u64) -> Plan {
-        Plan::new(PolicySet::new(policies).unwrap(), self.partition, cost)
+        plan(policies, self.partition, cost)
     }
 
     pub(super) async fn decide(&self, policy: &QuotaPolicy, cost: u64) -> Decision {
@@ -80,36 +71,8 @@ impl Caller {
     }
 }
 
-/// A partition that no other test uses.
-pub(super) fn somebody() -> PartitionId {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Scope::new("ledger").partition(&PartitionKey::new("number", number.to_be_bytes()))
-}
-
-pub(super) fn remaining(decision: &Decision) -> Vec<u64> {
-    decision.allowances().map(|allowance| allowance.remaining()).collect()
-}
-
 fn per_minute(quota: u64, algorithm: Algorithm) -> QuotaPolicy {
     QuotaPolicy::per_minute("minute", quota).with_algorithm(algorithm)
-}
-
-pub(super) fn for_any<T: std::fmt::Debug>(cases: u32, strategy: impl Strategy<Value = T>, test: impl AsyncFn(T)) {
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let result = TestRunner::new(config).run(&strategy, |value| {
-        runtime.block_on(test(value));
-        Ok(())
-    });
-    result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 /// A refund must not return units that were charged by later requests.

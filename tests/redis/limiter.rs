@@ -3,48 +3,38 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use test_kit::{TestStore, Timing, shared_cluster, shared_server};
+use test_kit::{TestStore, Timing};
 use tokio::sync::Semaphore;
 use tower_quota::{
-    Algorithm, Caller, CallerQuotas, ChargeTime, Decision, Limiter, Outcome, Permit, QuotaPolicy, RedisStore,
-    RedisStoreBuilder, Refund, RefundOutcome,
-    clock::{Clock, Timestamp},
+    Algorithm, CallerQuotas, ChargeTime, Decision, Limiter, LimiterBuilder, Outcome, Permit, QuotaPolicy,
+    RedisStoreBuilder, Refund, RefundOutcome, clock::Clock,
 };
 
-/// Longer than anything in a test can take unless it hangs.
-const HANG: Duration = Duration::from_secs(30);
+use super::shared_store;
+use super::support::{DAY, HANG, START, left, shared_cluster_store};
 
 /// Two instances on one server, and two on a cluster, whose partitions are on several nodes.
-fn instances() -> [[Limiter; 2]; 2] {
+fn instances(scope: &str, policies: impl Fn(LimiterBuilder) -> LimiterBuilder) -> [[Limiter; 2]; 2] {
     let limiter = |builder: RedisStoreBuilder| {
-        let store = builder
-            .key_prefix("callers")
-            .clock(Clock::manual(Timestamp::from_micros(1_700_010_000_000_000)))
-            .lease_time(Duration::from_secs(86_400))
-            .connection_timeout(HANG);
-        Limiter::builder(store.build().unwrap())
-            .scope("callers")
-            .named_key("team")
-            .policy(QuotaPolicy::per_day("user", 50))
-            .policy(QuotaPolicy::concurrent("slots", 2))
-            .policy(QuotaPolicy::per_day("team", 100).keyed_by("team"))
-            .deadline(HANG)
-            .build()
-            .unwrap()
+        let store = builder.key_prefix(scope).clock(Clock::manual(START)).lease_time(DAY);
+        let limiter = Limiter::builder(store.build().unwrap()).scope(scope).deadline(HANG);
+        policies(limiter).build().unwrap()
     };
-    let single = || limiter(RedisStore::builder(shared_server().url()));
-    let cluster = || limiter(RedisStore::cluster_builder(shared_cluster().urls()));
+    let (single, cluster) = (|| limiter(shared_store()), || limiter(shared_cluster_store()));
     [[single(), single()], [cluster(), cluster()]]
 }
 
-async fn left(caller: &Caller) -> Vec<u64> {
-    let decision = caller.peek().await.unwrap().unwrap();
-    decision.allowances().map(|allowance| allowance.remaining()).collect()
+fn users_and_teams(limiter: LimiterBuilder) -> LimiterBuilder {
+    limiter
+        .named_key("team")
+        .policy(QuotaPolicy::per_day("user", 50))
+        .policy(QuotaPolicy::concurrent("slots", 2))
+        .policy(QuotaPolicy::per_day("team", 100).keyed_by("team"))
 }
 
 #[tokio::test]
 async fn checks_take_no_slot_and_permits_of_all_instances_share_the_slots() {
-    for [first, second] in instances() {
+    for [first, second] in instances("callers", users_and_teams) {
         let alice = |limiter: &Limiter| limiter.caller("alice").keyed_by("team", "red");
         let (here, there) = (alice(&first), alice(&second));
         for caller in [&here, &there, &here] {
@@ -68,7 +58,7 @@ async fn checks_take_no_slot_and_permits_of_all_instances_share_the_slots() {
 
 #[tokio::test]
 async fn callers_of_two_instances_never_get_more_than_their_quota_and_refunds_count_once() {
-    for limiters in instances() {
+    for limiters in instances("callers", users_and_teams) {
         let bob = |number: usize| limiters[number % 2].caller("bob").keyed_by("team", "blue");
         let outcomes = join_all((0..80).map(async |number| bob(number).check().await.outcome())).await;
         let allowed = outcomes.iter().filter(|outcome| **outcome == Outcome::Allowed).count();
@@ -90,27 +80,14 @@ async fn callers_of_two_instances_never_get_more_than_their_quota_and_refunds_co
 /// Each of them has its own numbers of the caller for a while; what is used is used for both.
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_that_know_different_quotas_of_a_caller_count_what_both_have_admitted() {
-    let limiter = |builder: RedisStoreBuilder| {
-        let store = builder
-            .key_prefix("own-quotas")
-            .clock(Clock::manual(Timestamp::from_micros(1_700_010_000_000_000)))
-            .connection_timeout(HANG);
-        Limiter::builder(store.build().unwrap())
-            .scope("own-quotas")
+    let policies = |limiter: LimiterBuilder| {
+        let team = QuotaPolicy::per_day("team", 100).keyed_by("team");
+        limiter
             .named_key("team")
             .policy(QuotaPolicy::per_day("user", 5).with_caller_quotas(1..=100))
-            .policy(
-                QuotaPolicy::per_day("team", 100)
-                    .keyed_by("team")
-                    .with_caller_quotas(1..=100),
-            )
-            .deadline(HANG)
-            .build()
-            .unwrap()
+            .policy(team.with_caller_quotas(1..=100))
     };
-    let single = || limiter(RedisStore::builder(shared_server().url()));
-    let cluster = || limiter(RedisStore::cluster_builder(shared_cluster().urls()));
-    for [here, there] in [[single(), single()], [cluster(), cluster()]] {
+    for [here, there] in instances("own-quotas", policies) {
         let acme = |limiter: &Limiter, quota| {
             let quotas = CallerQuotas::new().quota("user", quota).quota("team", 30);
             limiter.caller("acme").keyed_by("team", "red").quotas(quotas)
@@ -129,23 +106,8 @@ async fn instances_that_know_different_quotas_of_a_caller_count_what_both_have_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn instances_admit_a_quota_with_its_overage_together_and_say_who_is_over_it() {
-    let limiter = |builder: RedisStoreBuilder| {
-        let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
-        let store = builder.key_prefix("overage").clock(clock).connection_timeout(HANG);
-        Limiter::builder(store.build().unwrap())
-            .scope("overage")
-            .policy(
-                QuotaPolicy::per_day("day", 10)
-                    .with_algorithm(Algorithm::FixedWindow)
-                    .with_overage(20),
-            )
-            .deadline(HANG)
-            .build()
-            .unwrap()
-    };
-    let single = || limiter(RedisStore::builder(shared_server().url()));
-    let cluster = || limiter(RedisStore::cluster_builder(shared_cluster().urls()));
-    for instances in [[single(), single()], [cluster(), cluster()]] {
+    let day = QuotaPolicy::per_day("day", 10).with_algorithm(Algorithm::FixedWindow);
+    for instances in instances("overage", |limiter| limiter.policy(day.clone().with_overage(20))) {
         let mut over = Vec::new();
         for number in 0..14 {
             let decision = instances[number % 2].caller("acme").check().await;
@@ -161,20 +123,13 @@ async fn instances_admit_a_quota_with_its_overage_together_and_say_who_is_over_i
 /// One unit per 100 s, which ten units overdraw by one. The reply to a call that was sent before is not cached.
 #[tokio::test]
 async fn a_late_charge_ends_cached_rejections_also_of_a_reply_in_flight() {
-    let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
-    let redis = RedisStore::builder(shared_server().url()).key_prefix("late");
-    let redis = redis.clock(clock.clone()).connection_timeout(HANG).build().unwrap();
-    let store = TestStore::new(redis, Timing::AtOnce);
-    let limiter = Limiter::builder(store.clone())
-        .scope("late")
-        .clock(clock.clone())
-        .deadline(HANG);
-    let limiter = limiter.policy(QuotaPolicy::new("slow", 1, Duration::from_secs(100)));
-    let limiter = limiter.build().unwrap();
-    let wait = async |user: &str| {
-        let rejected = limiter.caller(user).check().await;
-        rejected.retry_after().unwrap().as_secs()
-    };
+    let clock = Clock::manual(START);
+    let redis = shared_store().key_prefix("late").clock(clock.clone());
+    let store = TestStore::new(redis.build().unwrap(), Timing::AtOnce);
+    let limiter = Limiter::builder(store.clone()).scope("late").clock(clock.clone());
+    let slow = QuotaPolicy::new("slow", 1, Duration::from_secs(100));
+    let limiter = limiter.deadline(HANG).policy(slow).build().unwrap();
+    let wait = async |user: &str| limiter.caller(user).check().await.retry_after().unwrap().as_secs();
     let permit = limiter.caller("alice").hold().await.unwrap();
     assert_eq!((wait("alice").await, store.calls()), (100, 1));
     permit.settle(10);

@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use test_kit::RedisServer;
 use tower_quota::{
-    Algorithm, Decision, Outcome, Plan, PolicySet, QuotaPolicy, RedisStore, Settlement, Store,
+    Algorithm, Decision, Outcome, QuotaPolicy, RedisStore, Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
-use super::ledger::{Caller, SECOND, all_algorithms, for_any, remaining, somebody};
+use super::ledger::{Caller, SECOND, all_algorithms};
+use super::support::{for_any, life, plan, remaining, set, somebody};
 
 const LOCKOUT: Duration = Duration::from_secs(15 * 60);
 
@@ -29,26 +31,24 @@ fn of_ten() -> impl Iterator<Item = QuotaPolicy> {
 /// With a manual clock, keys stay for an hour longer.
 #[tokio::test]
 async fn a_key_does_not_expire_before_its_lockout_ends() {
-    let server = test_kit::RedisServer::start();
+    let server = RedisServer::start();
     let clock = Clock::manual(Timestamp::from_micros(1_700_006_400 * SECOND));
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
     for policy in blocking() {
         server.command(&["FLUSHALL"]);
         let carol = somebody();
-        let plan = |policy| Plan::new(PolicySet::new([policy]).unwrap(), carol, 1);
         for _ in 0..policy.burst_capacity() {
-            redis.decide(plan(policy.clone())).await.unwrap();
+            redis.decide(plan([policy.clone()], carol, 1)).await.unwrap();
         }
         for other in [None, Some(QuotaPolicy::per_second("another", 7))] {
             if let Some(other) = other {
-                redis.decide(plan(other)).await.unwrap();
+                redis.decide(plan([other], carol, 1)).await.unwrap();
             }
             let keys = server.command(&["KEYS", "*}"]);
             let key = keys.lines().find(|line| line.ends_with('}')).unwrap();
-            let life = server.command(&["PTTL", key]);
-            let life: u128 = life.trim().trim_start_matches(':').parse().unwrap();
+            let life = life(&server, key);
             assert!(
-                life > LOCKOUT.as_millis() + 3_600_000 - 60_000,
+                life > LOCKOUT.as_millis() as i64 + 3_600_000 - 60_000,
                 "{life} of {:?}",
                 policy.algorithm()
             );
@@ -114,7 +114,7 @@ async fn of_many_requests_at_once_as_many_pass_as_there_are_units_and_the_rest_i
 async fn a_lockout_in_one_partition_rejects_a_plan_of_several() {
     for caller in Caller::of_each_store() {
         let policy = QuotaPolicy::per_minute("pair", 2).with_lockout(LOCKOUT);
-        let wide = PolicySet::new([QuotaPolicy::per_minute("account", 100)]).unwrap();
+        let wide = set([QuotaPolicy::per_minute("account", 100)]);
         let account = somebody();
         let plan = || caller.plan([policy.clone()], 1).and(wide.clone(), account);
         for left in [(1, 99), (0, 98), (0, 98)] {

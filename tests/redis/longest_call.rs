@@ -4,12 +4,13 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_kit::RedisServer;
+use test_kit::{RedisServer, memory};
 use tower_quota::{
-    Algorithm, ChargeTime, Decision, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RedisStore, Scope, Settlement, Store,
+    Algorithm, ChargeTime, Decision, Outcome, Plan, PolicySet, QuotaPolicy, RedisStore, Settlement, Store,
     clock::{Clock, Timestamp},
 };
+
+use super::support::{plan, remaining, scripts, set, user};
 
 const START: u64 = 1_700_000_040_000_000;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -26,21 +27,19 @@ impl Bench {
     fn new(names: &'static str, quota: u64) -> Self {
         let server = RedisServer::start();
         let clock = Clock::manual(Timestamp::from_micros(START));
-        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
         let redis = RedisStore::builder(server.url()).connections(1).clock(clock.clone());
         let log =
             |name: char| QuotaPolicy::new(name.to_string(), quota, WINDOW).with_algorithm(Algorithm::SlidingWindowLog);
         Self {
-            stores: [Box::new(memory), Box::new(redis.build().unwrap())],
-            policies: PolicySet::new(names.chars().map(log)).unwrap(),
+            stores: [Box::new(memory(&clock)), Box::new(redis.build().unwrap())],
+            policies: set(names.chars().map(log)),
             server,
             clock,
         }
     }
 
     fn plan(&self, cost: u64) -> Plan {
-        let alice: PartitionId = Scope::new("longest").partition(&PartitionKey::new("user", "alice"));
-        Plan::new(self.policies.clone(), alice, cost)
+        Plan::new(self.policies.clone(), user("longest", "alice"), cost)
     }
 
     /// Sends `requests` requests to both stores, a microsecond apart.
@@ -68,11 +67,7 @@ impl Bench {
 
     async fn remaining(&self) -> u64 {
         let [decision, _] = self.decide(0).await;
-        decision
-            .allowances()
-            .map(|allowance| allowance.remaining())
-            .min()
-            .unwrap()
+        remaining(&decision).into_iter().min().unwrap()
     }
 
     /// The numbers of entries of all logs in Redis whose moments are in a range.
@@ -80,15 +75,6 @@ impl Bench {
         let keys = self.server.command(&["KEYS", "*:*:*"]);
         let count = |key: &str| self.server.command(&["ZCOUNT", key, from, until]).trim().parse();
         keys.lines().map(|key| count(key).unwrap()).collect()
-    }
-
-    fn calls(&self) -> u64 {
-        let stats = self.server.command(&["INFO", "commandstats"]);
-        let scripts = stats
-            .lines()
-            .filter_map(|line| line.strip_prefix("cmdstat_eval")?.split_once("calls="));
-        let calls = scripts.map(|(_, rest)| rest.split(',').next().unwrap().parse::<u64>().unwrap());
-        calls.sum()
     }
 }
 
@@ -140,20 +126,20 @@ async fn units_go_back_to_many_logs_in_a_call_for_each_and_before_the_next_decis
     bench.spend(1_500).await;
     let decisions = bench.decide(100).await;
     bench.spend(20).await;
-    let calls = bench.calls();
+    let calls = scripts(&bench.server);
     let both = bench.stores.iter().zip(&decisions);
     let settled: Vec<_> = both
         .map(|(store, decision)| store.settle(Settlement::new(decision, 30)))
         .collect();
     assert_eq!(bench.remaining().await, 2_000 - 1_500 - 30 - 20);
     assert!(join_all(settled).await.into_iter().all(|settled| settled.is_ok()));
-    assert_eq!(bench.calls() - calls, 4 + 1);
+    assert_eq!(scripts(&bench.server) - calls, 4 + 1);
     for store in &bench.stores {
         let refund = Settlement::refund(bench.plan(900), ChargeTime::At(bench.clock.now()));
         store.settle(refund).await.unwrap();
     }
     assert_eq!(bench.remaining().await, 2_000 - 1_550 + 900);
-    assert_eq!(bench.calls() - calls, 4 + 1 + 4 + 1);
+    assert_eq!(scripts(&bench.server) - calls, 4 + 1 + 4 + 1);
 }
 
 #[tokio::test]
@@ -162,15 +148,8 @@ async fn leases_that_have_ended_are_cleared_a_hundred_at_a_time_and_hold_no_slot
     let clock = Clock::manual(Timestamp::from_micros(START));
     let store = RedisStore::builder(server.url()).connections(1).clock(clock);
     let store = store.build().unwrap();
-    let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 2)]).unwrap();
-    let alice = Scope::new("longest").partition(&PartitionKey::new("user", "alice"));
-    let decide = async || {
-        store
-            .decide(Plan::new(policies.clone(), alice, 1))
-            .await
-            .unwrap()
-            .outcome()
-    };
+    let plan = || plan([QuotaPolicy::concurrent("slots", 2)], user("longest", "alice"), 1);
+    let decide = async || store.decide(plan()).await.unwrap().outcome();
     assert_eq!(decide().await, Outcome::Allowed);
     let key = server.command(&["KEYS", "*:slots:*"]);
     let ended = "for n = 1, 250 do redis.call('ZADD', KEYS[1], n, 'lease ' .. n) end";

@@ -31,6 +31,7 @@ mod runtimes;
 mod scripts;
 mod shared_calls;
 mod stores;
+mod support;
 mod support_works;
 mod twin_scripts;
 

@@ -3,19 +3,16 @@
 //!
 //! A stretch has its beginning and not its end: what passes exactly a window after something else is in another one.
 
-use std::{
-    sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
-};
+use std::time::Duration;
 
-use proptest::{
-    prelude::*,
-    test_runner::{Config, TestRunner},
-};
+use proptest::{prelude::*, sample::select};
+use test_kit::memory;
 use tower_quota::{
-    Algorithm, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope, Store,
+    Algorithm, MemoryStore, Outcome, QuotaPolicy, RedisStore, Store,
     clock::{Clock, Timestamp},
 };
+
+use super::support::{plan, redis, runtime, somebody, try_for_any};
 
 const SECOND: u64 = 1_000_000;
 
@@ -49,8 +46,8 @@ impl Bench {
     fn new() -> Self {
         let clock = Clock::manual(Timestamp::from_micros(START));
         Self {
-            memory: MemoryStore::builder().clock(clock.clone()).build().unwrap(),
-            redis: crate::shared_store().clock(clock.clone()).build().unwrap(),
+            memory: memory(&clock),
+            redis: redis(&clock),
             clock,
         }
     }
@@ -61,7 +58,6 @@ impl Bench {
 
     /// A caller comes at these moments. What passes passes when it leaves.
     async fn passed(&self, store: &dyn Store, policy: &QuotaPolicy, arrivals: &[Arrival]) -> Passed {
-        let policies = PolicySet::new([policy.clone()]).unwrap();
         let caller = somebody();
         let window = policy.window().unwrap().as_micros() as u64;
         self.clock.set(Timestamp::from_micros(START));
@@ -78,7 +74,7 @@ impl Bench {
                 }
                 Arrival::AsSoonAsItPasses(cost) => (cost, true),
             };
-            let plan = || Plan::new(policies.clone(), caller, cost);
+            let plan = || plan([policy.clone()], caller, cost);
             let mut decision = store.decide(plan()).await.unwrap();
             if let Some(wait) = decision.retry_after().filter(|_| is_patient) {
                 self.advance(wait.as_micros() as u64);
@@ -94,13 +90,6 @@ impl Bench {
     fn advance(&self, micros: u64) {
         self.clock.advance(Duration::from_micros(micros));
     }
-}
-
-/// A partition that no other test uses.
-fn somebody() -> PartitionId {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Scope::new("maxima").partition(&PartitionKey::new("number", number.to_be_bytes()))
 }
 
 fn most_in_a_window(passed: &Passed, window: Duration) -> u64 {
@@ -130,42 +119,39 @@ fn arrivals(count: usize) -> impl Strategy<Value = Vec<Arrival>> {
 
 /// No run lets more pass than the number which belongs to its policy and to the dearest request.
 fn prove(make: impl Fn(u64, Duration, u64) -> QuotaPolicy, most: impl Fn(&QuotaPolicy, u64) -> u64) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
     let bench = Bench::new();
     let stores: [(&dyn Store, u32); 2] = [(&bench.memory, RUNS_IN_MEMORY), (&bench.redis, RUNS_IN_REDIS)];
     for (store, cases) in stores {
-        let config = Config {
+        let policy = (1..=30_u64, select(vec![1, 7, 60]), 1..=40_u64);
+        try_for_any(
             cases,
-            failure_persistence: None,
-            ..Config::default()
-        };
-        let policy = (1..=30_u64, proptest::sample::select(vec![1, 7, 60]), 1..=40_u64);
-        let strategy = (policy, arrivals(150));
-        let result = TestRunner::new(config).run(&strategy, |((quota, seconds, other), arrivals)| {
-            let policy = make(quota, Duration::from_secs(seconds), other);
-            let passed = runtime.block_on(bench.passed(store, &policy, &arrivals));
-            let dearest = passed.iter().map(|(_, units)| *units).max().unwrap_or(0);
-            let (seen, most) = (
-                most_in_a_window(&passed, policy.window().unwrap()),
-                most(&policy, dearest),
-            );
-            prop_assert!(seen <= most, "{} of {} pass: {:?} {:?}", seen, most, policy, passed);
-            Ok(())
-        });
-        result.unwrap_or_else(|failure| panic!("{store:?}: {failure}"));
+            (policy, arrivals(150)),
+            async |((quota, seconds, other), arrivals)| {
+                let policy = make(quota, Duration::from_secs(seconds), other);
+                let passed = bench.passed(store, &policy, &arrivals).await;
+                let dearest = passed.iter().map(|(_, units)| *units).max().unwrap_or(0);
+                let (seen, most) = (
+                    most_in_a_window(&passed, policy.window().unwrap()),
+                    most(&policy, dearest),
+                );
+                prop_assert!(
+                    seen <= most,
+                    "{} of {} pass: {:?} {:?} {:?}",
+                    seen,
+                    most,
+                    store,
+                    policy,
+                    passed
+                );
+                Ok(())
+            },
+        );
     }
 }
 
 /// The units that pass in the best window for a client that comes at these moments, in both stores.
 fn reach(policy: QuotaPolicy, arrivals: &[Arrival], most: u64) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let bench = Bench::new();
+    let (bench, runtime) = (Bench::new(), runtime());
     for store in [&bench.memory as &dyn Store, &bench.redis] {
         let passed = runtime.block_on(bench.passed(store, &policy, arrivals));
         let seen = most_in_a_window(&passed, policy.window().unwrap());
@@ -176,36 +162,26 @@ fn reach(policy: QuotaPolicy, arrivals: &[Arrival], most: u64) {
 /// L19: as documented for the default, at most `q` at once plus `q` per window in any interval.
 #[test]
 fn in_any_time_a_token_bucket_lets_no_more_pass_than_its_burst_and_what_its_rate_gives() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
     let bench = Bench::new();
-    let policy = (
-        1..=30_u64,
-        proptest::sample::select(vec![1, 7, 60]),
-        proptest::option::of(1..=40_u64),
-    );
-    let config = Config {
-        cases: RUNS_IN_MEMORY,
-        failure_persistence: None,
-        ..Config::default()
-    };
-    let result = TestRunner::new(config).run(&(policy, arrivals(150)), |((quota, seconds, capacity), arrivals)| {
-        let policy = QuotaPolicy::new("policy", quota, Duration::from_secs(seconds));
-        let policy = capacity.map_or(policy.clone(), |capacity| policy.with_burst_capacity(capacity));
-        let passed = runtime.block_on(bench.passed(&bench.memory, &policy, &arrivals));
-        for (first, (start, _)) in passed.iter().enumerate() {
-            let mut units = 0;
-            for (at, cost) in &passed[first..] {
-                units += cost;
-                let most = policy.burst_capacity() + (at - start) * quota / (seconds * SECOND);
-                prop_assert!(units <= most, "{} in {} µs: {:?}", units, at - start, policy);
+    let policy = (1..=30_u64, select(vec![1, 7, 60]), proptest::option::of(1..=40_u64));
+    try_for_any(
+        RUNS_IN_MEMORY,
+        (policy, arrivals(150)),
+        async |((quota, seconds, capacity), arrivals)| {
+            let policy = QuotaPolicy::new("policy", quota, Duration::from_secs(seconds));
+            let policy = capacity.map_or(policy.clone(), |capacity| policy.with_burst_capacity(capacity));
+            let passed = bench.passed(&bench.memory, &policy, &arrivals).await;
+            for (first, (start, _)) in passed.iter().enumerate() {
+                let mut units = 0;
+                for (at, cost) in &passed[first..] {
+                    units += cost;
+                    let most = policy.burst_capacity() + (at - start) * quota / (seconds * SECOND);
+                    prop_assert!(units <= most, "{} in {} µs: {:?}", units, at - start, policy);
+                }
             }
-        }
-        Ok(())
-    });
-    result.unwrap();
+            Ok(())
+        },
+    );
     // 7 per second: 7 at once, and 13 in the second that begins then.
     reach(QuotaPolicy::per_second("policy", 7), &[Arrival::After(0, 7)], 7);
     reach(QuotaPolicy::per_second("policy", 7), &greedy(40), 13);
@@ -213,6 +189,10 @@ fn in_any_time_a_token_bucket_lets_no_more_pass_than_its_burst_and_what_its_rate
 
 fn of(algorithm: Algorithm) -> impl Fn(u64, Duration, u64) -> QuotaPolicy {
     move |quota, window, _| QuotaPolicy::new("policy", quota, window).with_algorithm(algorithm)
+}
+
+fn minute() -> QuotaPolicy {
+    QuotaPolicy::per_minute("policy", 10)
 }
 
 fn greedy(times: usize) -> Vec<Arrival> {
@@ -227,11 +207,7 @@ fn a_token_bucket_lets_its_burst_and_its_quota_pass() {
         |policy, _| policy.burst_capacity() + policy.quota() - 1,
     );
     // The last unit of the quota comes at the moment at which the next window begins.
-    reach(
-        QuotaPolicy::per_minute("policy", 10).with_burst_capacity(5),
-        &greedy(40),
-        14,
-    );
+    reach(minute().with_burst_capacity(5), &greedy(40), 14);
 }
 
 #[test]
@@ -254,19 +230,16 @@ fn a_strict_token_bucket_lets_its_quota_pass() {
 #[test]
 fn a_fixed_window_lets_its_quota_pass_twice_around_a_border() {
     prove(of(Algorithm::FixedWindow), |policy, _| 2 * policy.quota());
-    let mut arrivals = vec![Arrival::BeforeTheBorder(10)];
-    arrivals.push(Arrival::AsSoonAsItPasses(10));
-    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::FixedWindow);
-    reach(policy, &arrivals, 20);
+    let arrivals = [Arrival::BeforeTheBorder(10), Arrival::AsSoonAsItPasses(10)];
+    reach(minute().with_algorithm(Algorithm::FixedWindow), &arrivals, 20);
 }
 
 /// L16: counted by the number of the minute, as the documentation has it.
 #[test]
 fn a_fixed_window_lets_its_quota_pass_between_two_borders() {
     let bench = Bench::new();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::FixedWindow);
-    let passed = runtime.block_on(bench.passed(&bench.memory, &policy, &greedy(95)));
+    let policy = minute().with_algorithm(Algorithm::FixedWindow);
+    let passed = runtime().block_on(bench.passed(&bench.memory, &policy, &greedy(95)));
     let in_minute = |minute: u64| passed.iter().filter(|(at, _)| at / (60 * SECOND) == minute).count();
     let first = START / (60 * SECOND);
     assert_eq!(
@@ -282,27 +255,21 @@ fn a_sliding_window_counter_lets_less_than_twice_its_quota_pass() {
     // A whole quota in the last microsecond of one window, and then everything that the next window admits over time.
     let mut arrivals = vec![Arrival::BeforeTheBorder(10)];
     arrivals.extend(greedy(12));
-    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::SlidingWindowCounter);
-    reach(policy, &arrivals, 19);
+    reach(minute().with_algorithm(Algorithm::SlidingWindowCounter), &arrivals, 19);
 }
 
 /// L17
 #[test]
 fn a_sliding_window_log_lets_its_quota_pass() {
     prove(of(Algorithm::SlidingWindowLog), |policy, _| policy.quota());
-    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::SlidingWindowLog);
-    reach(
-        policy,
-        &[Arrival::BeforeTheBorder(10), Arrival::AsSoonAsItPasses(10)],
-        10,
-    );
+    let arrivals = [Arrival::BeforeTheBorder(10), Arrival::AsSoonAsItPasses(10)];
+    reach(minute().with_algorithm(Algorithm::SlidingWindowLog), &arrivals, 10);
 }
 
 #[test]
 fn a_leaky_bucket_that_rejects_lets_its_quota_pass_one_by_one() {
     prove(of(Algorithm::LeakyBucketMeter), |policy, _| policy.quota());
-    let policy = QuotaPolicy::per_minute("policy", 10).with_algorithm(Algorithm::LeakyBucketMeter);
-    reach(policy, &greedy(40), 10);
+    reach(minute().with_algorithm(Algorithm::LeakyBucketMeter), &greedy(40), 10);
 }
 
 /// L20: a request leaves as a whole, so that a dear one takes the places of those that would have come behind it.

@@ -2,27 +2,18 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering},
-    },
-    time::Duration,
+    sync::Arc,
 };
 
 use base64::{Engine, prelude::BASE64_URL_SAFE_NO_PAD};
 use proptest::{prelude::*, sample::select};
-use test_kit::{Answered, request, send, shared_server};
+use test_kit::{Answered, memory, request, send, shared_server};
 use tower_quota::{
-    Algorithm, Caller, ChargeTime, Limiter, LimiterBuilder, MemoryStore, MissingKey, PartitionKey, Permit, QuotaPolicy,
-    RateLimitLayer, Refund, RefundOutcome, Scope, Store, ToPartitionKey,
-    clock::{Clock, Timestamp},
-    key,
+    Algorithm, Caller, ChargeTime, Limiter, LimiterBuilder, MissingKey, PartitionKey, Permit, QuotaPolicy,
+    RateLimitLayer, Refund, RefundOutcome, Scope, Store, ToPartitionKey, clock::Clock, key,
 };
 
-use super::shared_store;
-
-/// Longer than anything in a test can take unless it hangs.
-const HANG: Duration = Duration::from_secs(60);
+use super::support::{HANG, START, for_any, fresh_scope, left, redis};
 
 const DIGEST_KEY: [u8; 32] = [7; 32];
 
@@ -59,11 +50,9 @@ struct Place {
 
 impl Place {
     fn all() -> [Self; 4] {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let clock = Clock::manual(Timestamp::from_micros(1_700_010_000_000_000));
-        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let memory: Arc<dyn Store> = Arc::new(memory);
-        let redis: Arc<dyn Store> = Arc::new(shared_store().clock(clock.clone()).build().unwrap());
+        let clock = Clock::manual(START);
+        let memory: Arc<dyn Store> = Arc::new(memory(&clock));
+        let redis: Arc<dyn Store> = Arc::new(redis(&clock));
         [
             (&memory, Form::Digests),
             (&redis, Form::Digests),
@@ -73,7 +62,7 @@ impl Place {
         .map(|(store, form)| Self {
             store: Arc::clone(store),
             clock: clock.clone(),
-            scope: format!("named {}", NUMBER.fetch_add(1, Ordering::Relaxed)),
+            scope: fresh_scope(),
             form,
         })
     }
@@ -89,11 +78,6 @@ impl Place {
             Form::WithDigestKey => builder.digest_key(DIGEST_KEY),
         }
     }
-}
-
-async fn left(caller: &Caller) -> Vec<u64> {
-    let decision = caller.peek().await.unwrap().unwrap();
-    decision.allowances().map(|allowance| allowance.remaining()).collect()
 }
 
 #[derive(Clone, Debug)]
@@ -196,11 +180,8 @@ impl Scene {
         };
         let refund = Refund::new(units, ChargeTime::Now);
         let refund = id.iter().fold(refund, |refund, id| refund.with_id(format!("job {id}")));
-        assert_eq!(
-            self.caller(holder).refund(&refund).await.unwrap(),
-            expected,
-            "{holder:?}"
-        );
+        let refunded = self.caller(holder).refund(&refund).await.unwrap();
+        assert_eq!(refunded, expected, "{holder:?}");
         if expected == RefundOutcome::Refunded {
             let used = self.used.entry(holder).or_default();
             *used = used.saturating_sub(units);
@@ -217,31 +198,27 @@ impl Scene {
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn no_call_about_one_key_reaches_a_key_of_another_name_or_value(
-        algorithm in select(vec![
-            Algorithm::TokenBucket,
-            Algorithm::StrictTokenBucket,
-            Algorithm::FixedWindow,
-            Algorithm::SlidingWindowCounter,
-            Algorithm::SlidingWindowLog,
-            Algorithm::LeakyBucketMeter,
-        ]),
-        place in 0..4_usize,
-        steps in steps(),
-    ) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
+#[test]
+fn no_call_about_one_key_reaches_a_key_of_another_name_or_value() {
+    let algorithms = select(vec![
+        Algorithm::TokenBucket,
+        Algorithm::StrictTokenBucket,
+        Algorithm::FixedWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::SlidingWindowLog,
+        Algorithm::LeakyBucketMeter,
+    ]);
+    for_any(
+        48,
+        (algorithms, 0..4_usize, steps()),
+        async |(algorithm, place, steps)| {
             let mut scene = Scene::new(&Place::all()[place], algorithm).await;
             for (holder, step) in steps {
                 scene.take(holder, step).await;
             }
             scene.check_all().await;
-        });
-    }
+        },
+    );
 }
 
 /// A user and a team with equal keys.

@@ -3,7 +3,8 @@
 use proptest::{collection::vec, prelude::*, sample::select};
 use tower_quota::{ChargeTime, Outcome, QuotaPolicy, Settlement};
 
-use super::ledger::{Caller, SECOND, for_any};
+use super::ledger::{Caller, SECOND};
+use super::support::for_any;
 
 const HOUR: u64 = 3_600 * SECOND;
 

@@ -6,7 +6,8 @@ use tower_quota::{
     calendar::{CalendarPeriod, CalendarWindow},
 };
 
-use super::ledger::{Caller, SECOND, for_any};
+use super::ledger::{Caller, SECOND};
+use super::support::for_any;
 
 const WINDOWS: [Algorithm; 3] = [
     Algorithm::FixedWindow,

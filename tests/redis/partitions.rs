@@ -1,27 +1,26 @@
 //! Several partitions in one decision: all or nothing, in every store.
 
-use std::{convert::Infallible, net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Response;
 use http_body_util::Full;
 
-use proptest::{
-    strategy::Strategy,
-    test_runner::{Config, TestRunner},
-};
+use proptest::strategy::Strategy;
 use test_kit::{
-    RedisServer, partition_steps::Step, partition_steps::move_clock, partition_steps::settlement,
-    partition_steps::steps, partition_steps::steps_back_and_forth,
+    RedisServer, hello, limits_of, load::until, partition_steps::Step, partition_steps::move_clock,
+    partition_steps::settlement, partition_steps::steps, partition_steps::steps_back_and_forth, request,
 };
-use tower::{ServiceExt, service_fn};
+use tower::ServiceExt;
 use tower_layer::Layer;
 use tower_quota::{
-    Algorithm, Decision, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitBody, RateLimitLayer, RateLimitLayerBuilder, RedisStore, Scope, Settlement, Store,
+    Algorithm, Decision, Limiter, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RateLimitBody,
+    RateLimitLayer, RedisStore, Scope, Settlement, Store,
     clock::{Clock, Timestamp},
     key,
 };
+
+use super::support::{self, HANG, both_stores, left_of, plan, remaining, set, user};
 
 /// Both stores on one clock, and the kinds of partitions, each with its own policies.
 struct Bench {
@@ -42,29 +41,18 @@ impl Bench {
 
     fn of(owners: [u8; 4]) -> Self {
         let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let redis = crate::shared_store()
-            .clock(clock.clone())
-            .connections(1)
-            .lease_time(Duration::from_secs(86_400))
-            .build()
-            .unwrap();
-        let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let of = |policies: Vec<QuotaPolicy>| PolicySet::new(policies).unwrap();
         let (log, window) = (Algorithm::SlidingWindowLog, Algorithm::FixedWindow);
         Self {
+            stores: both_stores(&clock),
             clock,
-            stores: [Arc::new(memory), Arc::new(redis)],
             policies: [
-                of(vec![
-                    QuotaPolicy::per_second("second", 5),
-                    QuotaPolicy::per_hour("hour", 40),
-                ]),
-                of(vec![
+                set([QuotaPolicy::per_second("second", 5), QuotaPolicy::per_hour("hour", 40)]),
+                set([
                     QuotaPolicy::per_minute("log", 9).with_algorithm(log),
                     QuotaPolicy::concurrent("slots", 6),
                 ]),
-                of(vec![QuotaPolicy::per_minute("window", 12).with_algorithm(window)]),
-                of(vec![
+                set([QuotaPolicy::per_minute("window", 12).with_algorithm(window)]),
+                set([
                     QuotaPolicy::per_minute("strict", 14).with_algorithm(Algorithm::StrictTokenBucket),
                     QuotaPolicy::concurrent("all slots", 8),
                     QuotaPolicy::per_minute("tried", 3).shadow(),
@@ -119,7 +107,7 @@ async fn acquire(bench: &Bench, plan: &Plan) -> [Decision; 2] {
 
 /// Makes one request. The remaining units before and after it, read from each partition separately, determine whether
 /// it must pass and how many units it must charge.
-async fn request(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
+async fn ask(bench: &Bench, run: u64, parts: &[(usize, u8)], cost: u64) -> Option<[Decision; 2]> {
     let (mut before, mut is_overdrawn) = (Vec::new(), false);
     for part in parts {
         let [memory, redis] = acquire(bench, &bench.question(run, *part)).await;
@@ -163,7 +151,7 @@ async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
     let mut open: Vec<[Decision; 2]> = Vec::new();
     for step in steps {
         match step {
-            Step::Acquire { parts, cost } => open.extend(request(bench, run, &parts, cost).await),
+            Step::Acquire { parts, cost } => open.extend(ask(bench, run, &parts, cost).await),
             Step::Settle { which, actual } if which < open.len() => {
                 let decisions = open.swap_remove(which);
                 for (store, decision) in bench.stores.iter().zip(&decisions) {
@@ -177,22 +165,11 @@ async fn run(bench: &Bench, run: u64, steps: Vec<Step>) {
 }
 
 fn for_any(bench: &Bench, cases: u32, steps: impl Strategy<Value = Vec<Step>>) {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    let config = Config {
-        cases,
-        failure_persistence: None,
-        ..Config::default()
-    };
     let number = std::cell::Cell::new(0);
-    let result = TestRunner::new(config).run(&steps, |steps| {
+    support::for_any(cases, steps, async |steps| {
         number.set(number.get() + 1);
-        runtime.block_on(run(bench, number.get(), steps));
-        Ok(())
+        run(bench, number.get(), steps).await;
     });
-    result.unwrap_or_else(|failure| panic!("{failure}"));
 }
 
 #[test]
@@ -229,9 +206,8 @@ async fn a_settlement_of_joined_plans_keeps_the_cost_of_the_second_and_a_refund_
         let run = u64::MAX - 40 - run;
         for (store, decision) in bench.stores.iter().zip(acquire(&bench, &plan(run, costs)).await) {
             store.settle(settlement(&decision, actual)).await.unwrap();
-            let left = left(&store.peek(plan(run, [0, 0])).await.unwrap());
-            let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
-            assert_eq!(left, expected, "{costs:?}, {actual:?}");
+            let left = store.peek(plan(run, [0, 0])).await.unwrap();
+            assert_eq!(remaining(&left), expected, "{costs:?}, {actual:?}");
         }
     }
 }
@@ -242,23 +218,16 @@ async fn a_part_of_cost_0_holds_no_slot_while_the_slot_of_another_part_is_renewe
     let server = RedisServer::start();
     let store = RedisStore::builder(server.url()).lease_time(Duration::from_secs(1));
     let store = store.build().unwrap();
-    let plan = |user: &str, cost| {
-        let slots = PolicySet::new([QuotaPolicy::concurrent("slots", 3)]).unwrap();
-        let user = Scope::new("renewed").partition(&PartitionKey::new("user", user));
-        Plan::new(slots, user, cost)
-    };
-    let left = async |user| {
-        let decision = store.peek(plan(user, 0)).await.unwrap();
-        decision.allowances().map(|slots| slots.remaining()).next()
-    };
+    let plan = |name, cost| plan([QuotaPolicy::concurrent("slots", 3)], user("renewed", name), cost);
+    let left = async |name| remaining(&store.peek(plan(name, 0)).await.unwrap());
     let decision = store.decide(plan("alice", 0).join(plan("bob", 1))).await.unwrap();
     for _ in 0..2 {
         assert_eq!(server.command(&["FLUSHALL"]), "OK");
-        test_kit::load::until("bob's slot is renewed", || async { left("bob").await == Some(2) }).await;
+        until("bob's slot is renewed", async || left("bob").await == [2]).await;
     }
-    assert_eq!(left("alice").await, Some(3));
+    assert_eq!(left("alice").await, [3]);
     store.settle(Settlement::refund_all(&decision)).await.unwrap();
-    assert_eq!([left("alice").await, left("bob").await], [Some(3); 2]);
+    assert_eq!([left("alice").await, left("bob").await], [[3], [3]]);
 }
 
 /// Entries that a later clock has written are moved to the current time. Where kinds share a partition, memory does so
@@ -279,11 +248,8 @@ async fn partitions_in_any_order_are_never_charged_more_than_they_have() {
             tasks.spawn(async move {
                 let mut allowed = 0;
                 for _ in 0..25 {
-                    let parts = if task % 2 == 0 {
-                        [(0, 0), (2, 0)]
-                    } else {
-                        [(2, 0), (0, 0)]
-                    };
+                    let mut parts = [(0, 0), (2, 0)];
+                    parts.rotate_left(task % 2);
                     let plan = bench.plan(u64::MAX, &parts, 1);
                     allowed += u32::from(store.decide(plan).await.unwrap().outcome() == Outcome::Allowed);
                 }
@@ -322,18 +288,14 @@ async fn policies_that_a_plan_names_twice_for_one_partition_are_charged_once() {
 #[tokio::test]
 async fn policies_that_a_plan_names_again_beside_new_ones_do_not_keep_those_from_being_charged() {
     let bench = Bench::new();
-    let of = |policies: &[QuotaPolicy]| PolicySet::new(policies.iter().cloned()).unwrap();
     let (second, hour) = (QuotaPolicy::per_second("second", 3), QuotaPolicy::per_hour("hour", 9));
     let alice = bench.partition(u64::MAX - 20, 0, 0);
-    let plan = Plan::new(of(std::slice::from_ref(&second)), alice, 1).and(of(&[hour, second]), alice);
+    let plan = plan([second.clone()], alice, 1).and(set([hour, second]), alice);
     for store in &bench.stores {
         for left_then in [2, 1, 0] {
             let decision = store.decide(plan.clone()).await.unwrap();
-            let left: Vec<u64> = left(&decision).into_iter().map(|(_, left, _)| left).collect();
-            assert_eq!(
-                (decision.outcome(), left),
-                (Outcome::Allowed, vec![left_then, left_then + 6])
-            );
+            assert_eq!(decision.outcome(), Outcome::Allowed);
+            assert_eq!(remaining(&decision), [left_then, left_then + 6]);
         }
         assert_eq!(store.decide(plan.clone()).await.unwrap().outcome(), Outcome::Rejected);
     }
@@ -351,8 +313,7 @@ async fn a_charge_is_given_back_to_a_log_that_was_empty_when_two_parts_of_a_plan
     let decisions = acquire(&bench, &bench.plan(run, &[(2, 0), (1, 0)], 2)).await;
     for (store, decision) in bench.stores.iter().zip(&decisions) {
         store.settle(settlement(decision, None)).await.unwrap();
-        let left = left(&store.peek(log.clone()).await.unwrap());
-        assert_eq!(left[0].1, 9);
+        assert_eq!(remaining(&store.peek(log.clone()).await.unwrap())[0], 9);
     }
 }
 
@@ -363,41 +324,29 @@ async fn a_reset_forgets_all_partitions_of_a_plan() {
     for store in &bench.stores {
         store.decide(plan(3)).await.unwrap();
         store.reset(plan(1)).await.unwrap();
-        let left = left(&store.decide(plan(0)).await.unwrap());
-        let left: Vec<u64> = left.into_iter().map(|(_, left, _)| left).collect();
+        let left = remaining(&store.decide(plan(0)).await.unwrap());
         assert_eq!(left, [5, 40, 12, 9, 5], "a slot is held until it is given back");
     }
 }
 
 /// A layer with readable keys, on the given server.
 fn readable(server: &RedisServer) -> RateLimitLayer {
-    RateLimitLayerBuilder::from(
-        Limiter::builder(RedisStore::new(server.url()).unwrap())
-            .deadline(Duration::from_secs(10))
-            .readable_keys(),
-    )
-    .scope("api v1")
-    .key(key::header("x-user-id"))
-    .named_key("address", key::client_ip())
-    .policy(QuotaPolicy::per_hour("hour", 9))
-    .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
-    .policy(QuotaPolicy::concurrent("slots", 9).keyed_by("address"))
-    .build()
-    .unwrap()
+    let limiter = Limiter::builder(RedisStore::new(server.url()).unwrap()).deadline(HANG);
+    limits_of(limiter.readable_keys())
+        .scope("api v1")
+        .named_key("address", key::client_ip())
+        .policy(QuotaPolicy::per_hour("hour", 9))
+        .policy(QuotaPolicy::per_hour("log", 9).with_algorithm(Algorithm::SlidingWindowLog))
+        .policy(QuotaPolicy::concurrent("slots", 9).keyed_by("address"))
+        .build()
+        .unwrap()
 }
 
 async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
-    let handler =
-        service_fn(async |_: Request<String>| Ok::<_, Infallible>(Response::new(Full::<Bytes>::from("hello"))));
     let address: SocketAddr = "192.0.2.7:9".parse().unwrap();
-    let request = Request::builder()
-        .header("x-user-id", user)
-        .extension(key::PeerAddress(address));
-    layer
-        .layer(handler)
-        .oneshot(request.body(String::new()).unwrap())
-        .await
-        .unwrap()
+    let mut request = request(user);
+    request.extensions_mut().insert(key::PeerAddress(address));
+    layer.layer(hello()).oneshot(request).await.unwrap()
 }
 
 fn keys(server: &RedisServer) -> Vec<String> {
@@ -411,14 +360,13 @@ async fn operators_can_have_keys_that_they_can_read() {
     let server = RedisServer::start();
     let layer = readable(&server);
     let response = send(&layer, "alice").await;
-    let names: Vec<String> = keys(&server)
-        .iter()
-        .map(|key| {
-            key.split_at(key.rfind(':').filter(|_| key.contains("}:")).unwrap_or(key.len()))
-                .0
-                .to_owned()
-        })
-        .collect();
+    let named = keys(&server);
+    let name = |key: &String| {
+        key.rfind("}:")
+            .map_or(&**key, |_| key.rsplit_once(':').unwrap().0)
+            .to_owned()
+    };
+    let names: Vec<String> = named.iter().map(name).collect();
     assert_eq!(
         names,
         [
@@ -429,22 +377,10 @@ async fn operators_can_have_keys_that_they_can_read() {
     );
     // Settlements and resets find them, too.
     drop(response);
-    let settled = async {
-        while keys(&server).len() > 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), settled).await.unwrap();
+    until("its slot is released", async || keys(&server).len() == 2).await;
     let alice = PartitionKey::new("x-user-id", "alice");
-    let admin = layer.limiter();
-    let left = admin.caller(&alice).peek().await.unwrap().unwrap();
-    assert_eq!(
-        left.allowances()
-            .map(|allowance| allowance.remaining())
-            .collect::<Vec<_>>(),
-        [8, 8]
-    );
-    admin.caller(&alice).reset().await.unwrap();
+    assert_eq!(left_of(&layer, "alice").await, [8, 8]);
+    layer.limiter().caller(&alice).reset().await.unwrap();
     assert_eq!(keys(&server), Vec::<String>::new());
 }
 

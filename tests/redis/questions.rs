@@ -4,31 +4,27 @@
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
-use test_kit::{Answered, RedisServer, limits, request};
+use test_kit::{Answered, RedisServer, limits, memory, request};
 use tower_quota::{
-    Algorithm, Availability, ChargeTime, ConfigErrorKind, Decision, MemoryStore, Outcome, PartitionId, PartitionKey,
-    Plan, PolicySet, QuotaPolicy, RateLimitLayer, RedisStore, Refund, RefundOutcome, Scope, Settlement, Store,
+    Algorithm, Availability, Caller, ChargeTime, ConfigErrorKind, Decision, Outcome, PartitionKey, Plan, PolicySet,
+    QuotaPolicy, RateLimitLayer, RedisStore, Refund,
+    RefundOutcome::{self, Duplicate, NotApplicable, Refunded},
+    Settlement, Store,
     clock::{Clock, Timestamp},
     key,
 };
 
-/// In the middle of a window of every length that tests use.
-const START: Timestamp = Timestamp::from_micros(1_700_010_000_000_000);
+use super::support::{DAY, START, left_of, remaining, set};
 
 /// A store of each kind, and the server of the one that has one.
 fn stores(clock: &Clock) -> (RedisServer, [Arc<dyn Store>; 2]) {
     let server = RedisServer::start();
     let redis = RedisStore::builder(server.url()).clock(clock.clone()).build().unwrap();
-    let memory = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    (server, [Arc::new(memory), Arc::new(redis)])
+    (server, [Arc::new(memory(clock)), Arc::new(redis)])
 }
 
-fn user(name: &str) -> PartitionId {
-    Scope::new("questions").partition(&PartitionKey::new("user", name))
-}
-
-fn policies(policies: impl IntoIterator<Item = QuotaPolicy>) -> PolicySet {
-    PolicySet::new(policies).unwrap()
+fn plan(policies: &PolicySet, user: &str, cost: u64) -> Plan {
+    Plan::new(policies.clone(), super::support::user("questions", user), cost)
 }
 
 const ALGORITHMS: [Algorithm; 7] = [
@@ -42,8 +38,7 @@ const ALGORITHMS: [Algorithm; 7] = [
 ];
 
 async fn left(store: &dyn Store, plan: Plan) -> Vec<u64> {
-    let peeked = store.peek(plan).await.unwrap();
-    peeked.allowances().map(|allowance| allowance.remaining()).collect()
+    remaining(&store.peek(plan).await.unwrap())
 }
 
 #[tokio::test]
@@ -52,13 +47,13 @@ async fn of_many_workers_that_ask_at_once_all_together_get_what_there_is() {
     let (_server, stores) = stores(&clock);
     for algorithm in ALGORITHMS {
         let name = format!("{algorithm:?}");
-        let policies = policies([
+        let policies = set([
             QuotaPolicy::new("hour", 100, Duration::from_secs(3_600)).with_algorithm(algorithm),
             QuotaPolicy::per_day("day", 1_000),
         ]);
         for store in &stores {
-            let plan = Plan::new(policies.clone(), user(&name), 7).allow_partial().unwrap();
-            let most = left(&**store, Plan::new(policies.clone(), user(&name), 1)).await[0];
+            let plan = plan(&policies, &name, 7).allow_partial().unwrap();
+            let most = left(&**store, plan.clone()).await[0];
             let tasks = (0..40).map(|_| {
                 let (store, plan) = (Arc::clone(store), plan.clone());
                 tokio::spawn(async move { store.decide(plan).await.unwrap() })
@@ -82,10 +77,10 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
     let (_server, stores) = stores(&clock);
     let quota = 999_999_999_999_999;
     let counter = QuotaPolicy::new("counter", quota, Duration::from_secs(1_000_000_000));
-    let policies = policies([counter.with_algorithm(Algorithm::SlidingWindowCounter)]);
+    let policies = set([counter.with_algorithm(Algorithm::SlidingWindowCounter)]);
     for store in stores {
         clock.set(Timestamp::from_micros(1_999_999_999_999_999));
-        let plan = Plan::new(policies.clone(), user("largest"), u64::MAX);
+        let plan = plan(&policies, "largest", u64::MAX);
         let all = store.decide(plan.clone().allow_partial().unwrap()).await.unwrap();
         assert_eq!(all.granted(), quota);
         // A microsecond of this window is one unit, less a part of it.
@@ -106,30 +101,29 @@ async fn a_grant_of_a_counter_with_the_largest_numbers_is_exact() {
 
 #[test]
 fn what_cannot_be_granted_in_part_is_an_error_that_says_why() {
-    let jobs = || policies([QuotaPolicy::per_day("jobs", 10)]);
-    let slots = policies([QuotaPolicy::concurrent("slots", 1)]);
+    let (jobs, slots) = (
+        set([QuotaPolicy::per_day("jobs", 10)]),
+        set([QuotaPolicy::concurrent("slots", 1)]),
+    );
     for (plan, reason) in [
-        (
-            Plan::new(jobs(), user("alice"), 5).and(jobs(), user("bob")),
-            "one partition",
-        ),
-        (Plan::new(slots, user("alice"), 5), "must count requests"),
+        (plan(&jobs, "alice", 5).join(plan(&jobs, "bob", 5)), "one partition"),
+        (plan(&slots, "alice", 5), "must count requests"),
     ] {
         let error = plan.allow_partial().unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Policies);
         assert!(error.to_string().contains(reason), "{error}");
     }
-    assert!(Plan::new(jobs(), user("alice"), 5).allow_partial().is_ok());
+    assert!(plan(&jobs, "alice", 5).allow_partial().is_ok());
 }
 
 #[tokio::test]
 async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
     let clock = Clock::manual(START);
     let (server, stores) = stores(&clock);
-    let own = policies([QuotaPolicy::per_day("day", 10), QuotaPolicy::concurrent("slots", 1)]);
-    let all = policies([QuotaPolicy::per_day("all", 5).with_algorithm(Algorithm::SlidingWindowLog)]);
+    let own = set([QuotaPolicy::per_day("day", 10), QuotaPolicy::concurrent("slots", 1)]);
+    let all = set([QuotaPolicy::per_day("all", 5).with_algorithm(Algorithm::SlidingWindowLog)]);
     for store in stores {
-        let plan = |cost| Plan::new(own.clone(), user("alice"), cost).and(all.clone(), user("everybody"));
+        let plan = |cost| plan(&own, "alice", cost).join(plan(&all, "everybody", cost));
         for (cost, passes) in [
             (5, Availability::Now),
             (6, Availability::Never),
@@ -139,22 +133,16 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
             assert_eq!(forecast.availability(), passes, "{store:?}");
             assert_eq!(forecast.decided_at(), Some(START));
             assert_eq!(forecast.granted(), 0);
-            assert_eq!(
-                forecast.allowances().map(|each| each.remaining()).collect::<Vec<_>>(),
-                [10, 1, 5]
-            );
+            assert_eq!(remaining(&forecast), [10, 1, 5]);
         }
         assert_eq!(left(&*store, plan(1)).await, [10, 1, 5], "{store:?}");
         let holder = store.decide(plan(3)).await.unwrap();
-        assert_eq!(
-            store.peek(plan(1)).await.unwrap().availability(),
-            Availability::OnRelease
-        );
+        let available = async |cost| store.peek(plan(cost)).await.unwrap().availability();
+        assert_eq!(available(1).await, Availability::OnRelease);
         store.settle(Settlement::new(&holder, 3)).await.unwrap();
-        let two = store.peek(plan(3)).await.unwrap();
-        assert_eq!(two.availability(), Availability::After(Duration::from_secs(86_400)));
-        clock.advance(Duration::from_secs(86_400));
-        assert_eq!(store.peek(plan(3)).await.unwrap().availability(), Availability::Now);
+        assert_eq!(available(3).await, Availability::After(DAY));
+        clock.advance(DAY);
+        assert_eq!(available(3).await, Availability::Now);
         clock.set(START);
     }
     drop(server);
@@ -162,12 +150,15 @@ async fn a_forecast_charges_nothing_takes_no_slot_and_cannot_be_settled() {
 
 fn layer(server: &RedisServer) -> RateLimitLayer {
     let builder = limits(RedisStore::new(server.url()).unwrap()).cost(5);
-    let builder = builder.policy(QuotaPolicy::per_day("day", 10));
-    builder.build().unwrap()
+    builder.policy(QuotaPolicy::per_day("day", 10)).build().unwrap()
 }
 
 async fn send(layer: &RateLimitLayer, user: &str) -> Decision {
     test_kit::send(layer, request(user)).await.decision().clone()
+}
+
+async fn refund(caller: Caller, refund: &Refund) -> RefundOutcome {
+    caller.refund(refund).await.unwrap()
 }
 
 fn alice() -> PartitionKey {
@@ -184,30 +175,20 @@ async fn units_that_a_queue_gives_back_lift_the_cached_rejections_of_this_instan
     assert!(send(&layer, "alice").await.is_cached());
 
     // Fewer than a day has brought since, by far.
-    let refund = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 1");
-    let refunded = layer.limiter().caller(&alice()).refund(&refund).await;
-    assert_eq!(refunded.unwrap(), RefundOutcome::Refunded);
+    let job = Refund::new(5, ChargeTime::At(charged_at)).with_id("job 1");
+    assert_eq!(refund(layer.limiter().caller(&alice()), &job).await, Refunded);
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Allowed);
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
 
     // The message comes again, to another instance; the same id of another caller is another message.
-    assert_eq!(
-        other.limiter().caller(&alice()).refund(&refund).await.unwrap(),
-        RefundOutcome::Duplicate
-    );
+    assert_eq!(refund(other.limiter().caller(&alice()), &job).await, Duplicate);
     let bob = PartitionKey::new("x-user-id", "bob");
-    assert_eq!(
-        other.limiter().caller(&bob).refund(&refund).await.unwrap(),
-        RefundOutcome::Refunded
-    );
+    assert_eq!(refund(other.limiter().caller(&bob), &job).await, Refunded);
     assert_eq!(send(&layer, "alice").await.outcome(), Outcome::Rejected);
     // Without an id, each message counts.
-    let refund = Refund::new(5, ChargeTime::Now);
+    let more = Refund::new(5, ChargeTime::Now);
     for _ in 0..3 {
-        assert_eq!(
-            other.limiter().caller(&alice()).refund(&refund).await.unwrap(),
-            RefundOutcome::Refunded
-        );
+        assert_eq!(refund(other.limiter().caller(&alice()), &more).await, Refunded);
     }
     for (units, expected) in [(10, Availability::Now), (11, Availability::Never)] {
         let forecast = other.limiter().caller(&alice()).cost(units).peek().await;
@@ -221,21 +202,11 @@ async fn of_a_message_that_many_instances_get_at_once_one_gives_back() {
     let layers: Vec<_> = (0..4).map(|_| layer(&server)).collect();
     send(&layers[0], "alice").await;
     send(&layers[0], "alice").await;
-    let refund = Refund::new(5, ChargeTime::Now).with_id("job 1");
-    let (alice, refund) = (&alice(), &refund);
-    let refunds = (0..40).map(|number| {
-        let admin = layers[number % 4].limiter();
-        async move { admin.caller(alice).refund(refund).await.unwrap() }
-    });
+    let job = Refund::new(5, ChargeTime::Now).with_id("job 1");
+    let refunds = (0..40).map(|number| refund(layers[number % 4].limiter().caller(&alice()), &job));
     let done = join_all(refunds).await;
-    assert_eq!(
-        done.iter()
-            .filter(|refunded| **refunded == RefundOutcome::Refunded)
-            .count(),
-        1
-    );
-    let left = layers[0].limiter().caller(alice).peek().await.unwrap().unwrap();
-    assert_eq!(left.allowances().next().unwrap().remaining(), 5);
+    assert_eq!(done.iter().filter(|refunded| **refunded == Refunded).count(), 1);
+    assert_eq!(left_of(&layers[0], "alice").await, [5]);
 }
 
 #[tokio::test]
@@ -243,28 +214,19 @@ async fn nothing_is_given_back_where_nothing_counts_the_caller() {
     let clock = Clock::manual(START);
     let (_server, stores) = stores(&clock);
     for store in stores {
-        let builder = RateLimitLayer::builder(store)
-            .scope("queues")
-            .key(key::header("x-user-id"));
-        let layer = builder
+        let queue = QuotaPolicy::per_day("queue", 10).with_algorithm(Algorithm::LeakyBucketMeter);
+        let layer = limits(store)
             .named_key("team", key::header("x-team"))
             .named_key("queue", key::header("x-queue"))
             .policy(QuotaPolicy::per_day("team", 10).keyed_by("team"))
-            .policy(
-                QuotaPolicy::per_day("queue", 10)
-                    .with_algorithm(Algorithm::LeakyBucketMeter)
-                    .keyed_by("queue"),
-            )
+            .policy(queue.keyed_by("queue"))
             .build()
             .unwrap();
-        let (admin, refund) = (layer.limiter(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
-        assert_eq!(
-            admin.caller(&alice()).refund(&refund).await.unwrap(),
-            RefundOutcome::NotApplicable
-        );
-        let by = async |key| admin.keyed_by(key, &alice()).refund(&refund).await;
-        assert_eq!(by("queue").await.unwrap(), RefundOutcome::NotApplicable);
-        assert_eq!(by("team").await.unwrap(), RefundOutcome::Refunded);
+        let (admin, job) = (layer.limiter(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
+        assert_eq!(refund(admin.caller(&alice()), &job).await, NotApplicable);
+        let by = async |key| admin.keyed_by(key, &alice()).refund(&job).await;
+        assert_eq!(by("queue").await.unwrap(), NotApplicable);
+        assert_eq!(by("team").await.unwrap(), Refunded);
         assert!(by("taem").await.is_err());
         assert!(admin.caller(&alice()).cost(5).peek().await.unwrap().is_none());
         let team = admin.keyed_by("team", &alice()).cost(5).peek().await.unwrap().unwrap();
@@ -279,19 +241,16 @@ async fn one_message_gives_back_by_each_key_that_leads_to_a_caller() {
     let clock = Clock::manual(START);
     let (_server, stores) = stores(&clock);
     for store in stores {
-        let layer = RateLimitLayer::builder(store)
-            .scope("keys")
-            .key(key::header("x-user-id"))
+        let layer = limits(store)
             .named_key("same", key::header("x-user-id"))
             .policy(QuotaPolicy::per_day("day", 10))
             .policy(QuotaPolicy::per_day("same", 10).keyed_by("same"))
             .build()
             .unwrap();
-        let (admin, refund) = (layer.limiter(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
-        for expected in [RefundOutcome::Refunded, RefundOutcome::Duplicate] {
-            assert_eq!(admin.caller(&alice()).refund(&refund).await.unwrap(), expected);
-            let by_name = admin.keyed_by("same", &alice()).refund(&refund).await;
-            assert_eq!(by_name.unwrap(), expected);
+        let (admin, job) = (layer.limiter(), Refund::new(5, ChargeTime::Now).with_id("job 1"));
+        for expected in [Refunded, Duplicate] {
+            assert_eq!(refund(admin.caller(&alice()), &job).await, expected);
+            assert_eq!(refund(admin.keyed_by("same", &alice()), &job).await, expected);
         }
     }
 }

@@ -4,14 +4,16 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use test_kit::shared_server;
+use test_kit::memory;
 use tower_quota::{
-    Algorithm, Direction, MemoryStore, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, QuotaUnit,
-    RedisStore, Rules, Scope, Store,
+    Algorithm, Direction, MemoryStore, Outcome, Plan, QuotaPolicy, QuotaUnit, Rules, Store,
     calendar::{CalendarPeriod, CalendarWindow},
-    clock::{Clock, Timestamp},
+    clock::Clock,
     updates::{ChangeKind, RulesDiff},
 };
+
+use super::shared_store;
+use super::support::{self, START, user};
 
 /// All kinds of policies that a store counts in different ways.
 fn policies(name: &str, quota: u64) -> Vec<QuotaPolicy> {
@@ -56,23 +58,15 @@ fn rules(policy: &QuotaPolicy) -> Rules {
     Rules::new().policy(policy.clone())
 }
 
-/// The caller that a layer would charge for a policy.
-fn partition(policy: &QuotaPolicy, number: usize) -> PartitionId {
-    let value = number.to_be_bytes();
-    Scope::new("diff").partition(&PartitionKey::new(policy.key_name().unwrap_or("user"), value))
-}
-
+/// The plan of a caller that a layer would charge for a policy.
 fn plan(policy: &QuotaPolicy, number: usize) -> Plan {
-    let set = PolicySet::new([policy.clone()]).unwrap();
-    Plan::new(set, partition(policy, number), 1)
-        .with_content_bytes(1, 1)
-        .with_units("tokens", 1)
-        .with_units("rows", 1)
+    let caller = user(&format!("diff by {:?}", policy.key_name()), number.to_be_bytes());
+    let plan = support::plan([policy.clone()], caller, 1).with_content_bytes(1, 1);
+    plan.with_units("tokens", 1).with_units("rows", 1)
 }
 
 async fn remaining(store: &impl Store, policy: &QuotaPolicy, number: usize) -> u64 {
-    let decision = store.peek(plan(policy, number)).await.unwrap();
-    decision.allowances().next().unwrap().remaining()
+    support::remaining(&store.peek(plan(policy, number)).await.unwrap())[0]
 }
 
 /// One request is counted by the old policy. Returns `true` if the new one knows of it.
@@ -123,8 +117,7 @@ async fn what_is_said_to_start_anew_does_and_the_rest_goes_on_in_memory() {
 
 #[tokio::test]
 async fn what_is_said_to_start_anew_does_and_the_rest_goes_on_in_redis() {
-    let builder = RedisStore::builder(shared_server().url()).key_prefix("diff:");
-    the_claims_hold(builder.build().unwrap()).await;
+    the_claims_hold(shared_store().key_prefix("diff:").build().unwrap()).await;
 }
 
 #[tokio::test]
@@ -200,15 +193,13 @@ async fn quotas_neither_double_nor_vanish(store: impl Store, clock: Clock, strid
 
 #[tokio::test]
 async fn two_versions_side_by_side_neither_double_a_quota_nor_take_one_away_in_memory() {
-    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-    quotas_neither_double_nor_vanish(store, clock, 3).await;
+    let clock = Clock::manual(START);
+    quotas_neither_double_nor_vanish(memory(&clock), clock, 3).await;
 }
 
 #[tokio::test]
 async fn two_versions_side_by_side_neither_double_a_quota_nor_take_one_away_in_redis() {
-    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-    let builder = RedisStore::builder(shared_server().url()).key_prefix("side-by-side:");
-    let store = builder.clock(clock.clone()).build().unwrap();
-    quotas_neither_double_nor_vanish(store, clock, 7).await;
+    let clock = Clock::manual(START);
+    let store = shared_store().key_prefix("side-by-side:").clock(clock.clone());
+    quotas_neither_double_nor_vanish(store.build().unwrap(), clock, 7).await;
 }

@@ -6,15 +6,21 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
+use test_kit::{RedisServer, limits_by, load::until, memory};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_quota::{
-    Algorithm, Decision, Direction, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitBody, RateLimitLayerBuilder, RedisStore, RedisStoreBuilder, Scope, Settlement, Store,
+    Algorithm, Decision, Direction, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitBody, RateLimitLayerBuilder,
+    RedisStore, RedisStoreBuilder, Settlement, Store,
     clock::{Clock, Timestamp},
     content::{RequestContentBody, RequestContentLayer},
     key,
     test_util::check_store,
 };
+
+use super::support::{life, plan, remaining, shared_cluster_store, user};
+
+/// The start of the clocks.
+const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 
 /// A store with its own clock, and partitions that no other test uses.
 struct Bench {
@@ -25,9 +31,9 @@ struct Bench {
 
 impl Bench {
     fn memory(scope: &'static str) -> Self {
-        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
+        let clock = Clock::manual(NOW);
         Self {
-            store: Arc::new(MemoryStore::builder().clock(clock.clone()).build().unwrap()),
+            store: Arc::new(memory(&clock)),
             clock,
             scope,
         }
@@ -43,26 +49,20 @@ impl Bench {
     }
 
     fn cluster(scope: &'static str) -> Self {
-        Self::on(scope, RedisStore::cluster_builder(test_kit::shared_cluster().urls()))
+        Self::on(scope, shared_cluster_store())
     }
 
     fn on(scope: &'static str, builder: RedisStoreBuilder) -> Self {
-        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let store = builder.clock(clock.clone()).build().unwrap();
+        let clock = Clock::manual(NOW);
         Self {
-            store: Arc::new(store),
+            store: Arc::new(builder.clock(clock.clone()).build().unwrap()),
             clock,
             scope,
         }
     }
 
-    fn plan(&self, policies: &[QuotaPolicy], user: &str, cost: u64) -> Plan {
-        let policies = PolicySet::new(policies.iter().cloned()).unwrap();
-        Plan::new(
-            policies,
-            Scope::new(self.scope).partition(&PartitionKey::new("user", user)),
-            cost,
-        )
+    fn plan(&self, policies: &[QuotaPolicy], name: &str, cost: u64) -> Plan {
+        plan(policies.iter().cloned(), user(self.scope, name), cost)
     }
 
     async fn decide(&self, policies: &[QuotaPolicy], cost: u64) -> Decision {
@@ -71,26 +71,13 @@ impl Bench {
 
     /// The units that are left, without a charge.
     async fn remaining(&self, policies: &[QuotaPolicy]) -> Vec<u64> {
-        self.decide(policies, 0)
-            .await
-            .allowances()
-            .map(|allowance| allowance.remaining())
-            .collect()
+        remaining(&self.decide(policies, 0).await)
     }
 
     /// Settlements are not waited for.
     async fn assert_left_soon(&self, policies: &[QuotaPolicy], expected: &[u64], what: Algorithm) {
-        let settled = async {
-            while self.remaining(policies).await != expected {
-                tokio::task::yield_now().await;
-            }
-        };
-        let in_time = tokio::time::timeout(Duration::from_secs(20), settled).await;
-        assert!(
-            in_time.is_ok(),
-            "{what:?}: {:?}, not {expected:?}",
-            self.remaining(policies).await
-        );
+        let what = format!("{expected:?} are left of {what:?}");
+        until(&what, async || self.remaining(policies).await == expected).await;
     }
 }
 
@@ -101,12 +88,14 @@ async fn transfer(
     sent: usize,
     response: String,
 ) -> RateLimitBody<Full<Bytes>> {
-    let builder =
-        RateLimitLayerBuilder::from(Limiter::builder(Arc::clone(&bench.store)).deadline(Duration::from_secs(60)))
-            .scope(bench.scope)
-            .key(key::from_fn(|_| Some(PartitionKey::new("user", "alice"))));
-    let add = |builder: RateLimitLayerBuilder, policy: &QuotaPolicy| builder.policy(policy.clone());
-    let limits = policies.iter().fold(builder, add).build().unwrap();
+    let alice = key::from_fn(|_| Some(PartitionKey::new("user", "alice")));
+    let builder = limits_by(alice, Arc::clone(&bench.store)).scope(bench.scope);
+    let limits = policies
+        .iter()
+        .cloned()
+        .fold(builder, RateLimitLayerBuilder::policy)
+        .build()
+        .unwrap();
     let handler = service_fn(move |request: Request<RequestContentBody<Full<Bytes>>>| {
         let response = Full::from(response.clone());
         async {
@@ -133,30 +122,18 @@ macro_rules! on_every_store {
 
             async fn shown($bench: Bench) $body
 
-            $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn in_memory() {
-                shown(Bench::memory(stringify!($name))).await;
-            }
-
-            $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn in_redis() {
-                shown(Bench::redis(stringify!($name))).await;
-            }
-
-            $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn in_redis_through_a_pool() {
-                shown(Bench::pooled(stringify!($name))).await;
-            }
-
-            $(#[$attribute])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn in_a_cluster() {
-                shown(Bench::cluster(stringify!($name))).await;
-            }
+            on_every_store!(@ $(#[$attribute])* $name in_memory memory);
+            on_every_store!(@ $(#[$attribute])* $name in_redis redis);
+            on_every_store!(@ $(#[$attribute])* $name in_redis_through_a_pool pooled);
+            on_every_store!(@ $(#[$attribute])* $name in_a_cluster cluster);
         })+
+    };
+    (@ $(#[$attribute:meta])* $name:ident $place:ident $bench:ident) => {
+        $(#[$attribute])*
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn $place() {
+            shown(Bench::$bench(stringify!($name))).await;
+        }
     };
 }
 
@@ -182,7 +159,7 @@ on_every_store! {
         let counter = QuotaPolicy::per_second("counter", 5).with_algorithm(Algorithm::SlidingWindowCounter);
         for policy in [SECOND, log, window, counter] {
             let policies = [policy];
-            bench.clock.set(Timestamp::from_micros(1_700_000_000_000_000));
+            bench.clock.set(NOW);
             bench.decide(&policies, 5).await;
             bench.clock.set(Timestamp::from_micros(1_000_000_000_000_000));
             assert_eq!(bench.remaining(&policies).await, [0]);
@@ -252,7 +229,7 @@ fn every_algorithm() -> Vec<QuotaPolicy> {
 /// L14: nothing remains of a caller who does not return, however the charges ended.
 #[tokio::test]
 async fn every_key_expires_however_it_counts() {
-    let server = test_kit::RedisServer::start();
+    let server = RedisServer::start();
     // At the beginning of an hour, the windows of a counter and the jitter are more than twice a window.
     let store = RedisStore::builder(server.url())
         .lease_time(Duration::from_secs(60))
@@ -266,10 +243,8 @@ async fn every_key_expires_however_it_counts() {
         |decision| Some(Settlement::refund_all(decision)),
     ];
     for (number, policy) in every_algorithm().into_iter().enumerate() {
-        let policies = PolicySet::new([policy.clone()]).unwrap();
         for (way, settlement) in ways.into_iter().enumerate() {
-            let caller = Scope::new("expiry").partition(&PartitionKey::new([number as u8], [way as u8]));
-            let plan = || Plan::new(policies.clone(), caller, 1);
+            let plan = || plan([policy.clone()], user("expiry", [number as u8, way as u8]), 1);
             let decision = store.decide(plan()).await.unwrap();
             assert_eq!(decision.outcome(), Outcome::Allowed);
             store.decide(plan()).await.unwrap();
@@ -277,8 +252,7 @@ async fn every_key_expires_however_it_counts() {
                 store.settle(settlement).await.unwrap();
             }
             for key in server.command(&["KEYS", "*"]).lines() {
-                let life = server.command(&["PTTL", key]);
-                let life: i64 = life.trim().trim_start_matches(':').parse().unwrap();
+                let life = life(&server, key);
                 // Twice a window at most, which is how long a counter or a debt may last, or a month.
                 let longest = policy.window().map_or(31 * 86_400_000, |_| 7_200_000);
                 assert!((1..=longest).contains(&life), "{policy:?}, {way}: {life} ms");
@@ -291,20 +265,19 @@ async fn every_key_expires_however_it_counts() {
 /// Sends requests of 200 callers half an hour before a window ends. Returns the seconds between the first key that
 /// expires and the last one, and the longest life of a key.
 async fn lives(policy: QuotaPolicy, jitter: Duration) -> (i64, i64) {
-    let server = test_kit::RedisServer::start();
+    let server = RedisServer::start();
     let half_past = Clock::manual(Timestamp::from_micros(1_700_008_200_000_000));
     let store = RedisStore::builder(server.url()).clock(half_past).expiry_jitter(jitter);
-    let (store, policies) = (store.build().unwrap(), PolicySet::new([policy]).unwrap());
+    let store = store.build().unwrap();
     for number in 0..200_u8 {
-        let caller = Scope::new("lives").partition(&PartitionKey::new("number", [number]));
-        store.decide(Plan::new(policies.clone(), caller, 1)).await.unwrap();
+        store
+            .decide(plan([policy.clone()], user("lives", [number]), 1))
+            .await
+            .unwrap();
     }
     let keys = server.command(&["KEYS", "*"]);
-    let lives = keys.lines().map(|key| {
-        let life: i64 = server.command(&["PTTL", key]).trim().parse().unwrap();
-        // By the clock of a test, keys live for an hour longer.
-        life / 1_000 - 3_600
-    });
+    // By the clock of a test, keys live for an hour longer.
+    let lives = keys.lines().map(|key| life(&server, key) / 1_000 - 3_600);
     let lives: Vec<i64> = lives.collect();
     let [first, last] = [lives.iter().min(), lives.iter().max()].map(|life| *life.unwrap());
     (last - first, last)
@@ -313,49 +286,42 @@ async fn lives(policy: QuotaPolicy, jitter: Duration) -> (i64, i64) {
 #[tokio::test]
 async fn the_keys_of_windows_that_end_together_expire_one_after_the_other() {
     let window = || QuotaPolicy::per_hour("window", 9).with_algorithm(Algorithm::FixedWindow);
-    let seconds = Duration::from_secs;
-    let (apart, longest) = lives(window(), seconds(0)).await;
-    assert!(apart <= 20 && longest <= 1_800, "{apart} s, {longest} s");
-    let (apart, longest) = lives(window(), seconds(600)).await;
-    assert!(
-        (300..=620).contains(&apart) && longest <= 2_400,
-        "{apart} s, {longest} s"
-    );
-    // Never for longer than it had to live.
-    let (apart, longest) = lives(window(), seconds(3_600)).await;
-    assert!(
-        (900..=1_820).contains(&apart) && longest <= 3_600,
-        "{apart} s, {longest} s"
-    );
+    for (jitter, spread, most) in [
+        (0, 0..=20, 1_800),
+        (600, 300..=620, 2_400),
+        // Never for longer than it had to live.
+        (3_600, 900..=1_820, 3_600),
+    ] {
+        let (apart, longest) = lives(window(), Duration::from_secs(jitter)).await;
+        assert!(spread.contains(&apart) && longest <= most, "{apart} s, {longest} s");
+    }
+    let minutes = Duration::from_secs(600);
     let days = QuotaPolicy::per_calendar_day("day", 9, "Europe/Berlin");
-    assert!((300..=620).contains(&lives(days, seconds(600)).await.0));
+    assert!((300..=620).contains(&lives(days, minutes).await.0));
     // Buckets fill up at different times, so their keys need no jitter.
     let bucket = QuotaPolicy::per_hour("bucket", 1);
-    assert!(lives(bucket, seconds(600)).await.0 <= 20);
+    assert!(lives(bucket, minutes).await.0 <= 20);
 }
 
 /// L14: one entry for each request, for any cost, and no entry that has stopped counting.
 #[tokio::test]
 async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
-    let server = test_kit::RedisServer::start();
-    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-    let lease_time = Duration::from_secs(60);
-    let builder = RedisStore::builder(server.url()).lease_time(lease_time);
+    let server = RedisServer::start();
+    let clock = Clock::manual(NOW);
+    let builder = RedisStore::builder(server.url()).lease_time(Duration::from_secs(60));
     let store = builder.clock(clock.clone()).build().unwrap();
     let policies = [
         QuotaPolicy::per_second("log", 20).with_algorithm(Algorithm::SlidingWindowLog),
         QuotaPolicy::concurrent("slots", 100_000),
     ];
-    let policies = PolicySet::new(policies).unwrap();
-    let alice = Scope::new("entries").partition(&PartitionKey::new("user", "alice"));
+    let plan = |cost| plan(policies.clone(), user("entries", "alice"), cost);
     let entries = |kind: &str| {
         let key = server.command(&["KEYS", &format!("*:{kind}:*")]);
-        let count = server.command(&["ZCARD", key.trim()]);
-        count.trim().trim_start_matches(':').parse::<u64>().unwrap()
+        server.command(&["ZCARD", key.trim()]).parse::<u64>().unwrap()
     };
     for number in 0..300 {
         let cost = if number % 10 == 0 { 5 } else { 1 };
-        let decision = store.decide(Plan::new(policies.clone(), alice, cost)).await.unwrap();
+        let decision = store.decide(plan(cost)).await.unwrap();
         assert_eq!(decision.outcome(), Outcome::Allowed, "{number}");
         clock.advance(Duration::from_millis(100));
     }
@@ -364,7 +330,7 @@ async fn a_log_and_a_limit_of_slots_keep_no_entry_that_is_over() {
     let slots = server.command(&["KEYS", "*:slots:*"]);
     server.command(&["ZADD", slots.trim(), "1", "of another process"]);
     let before = entries("slots");
-    store.decide(Plan::new(policies, alice, 1)).await.unwrap();
+    store.decide(plan(1)).await.unwrap();
     assert_eq!(entries("slots"), before);
 }
 
@@ -375,12 +341,9 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
     for bench in [Bench::memory("steps back"), Bench::redis("steps back")] {
         for policy in every_algorithm() {
             let Some(window) = policy.window() else { continue };
-            let policies = PolicySet::new([policy.clone()]).unwrap();
-            let caller = |name: &str| Scope::new("steps back").partition(&PartitionKey::new(name, policy.name()));
             let acquire = async |cost| {
-                let plan = Plan::new(policies.clone(), caller("alice"), cost);
-                let plan = plan.and(policies.clone(), caller("bob"));
-                bench.store.decide(plan).await.unwrap().outcome()
+                let of = |name| plan([policy.clone()], user(name, policy.name()), cost);
+                bench.store.decide(of("alice").join(of("bob"))).await.unwrap().outcome()
             };
             let start = bench.clock.now();
             while acquire(1).await == Outcome::Allowed {}
@@ -399,7 +362,7 @@ async fn a_clock_that_steps_back_neither_gives_nor_holds_in_several_partitions()
 /// L14, L22: for any alternation of the plans that charge it.
 #[tokio::test]
 async fn a_key_holds_each_policy_once() {
-    let server = test_kit::RedisServer::start();
+    let server = RedisServer::start();
     let bench = Bench::on("once", RedisStore::builder(server.url()));
     let timed: Vec<QuotaPolicy> = every_algorithm()
         .into_iter()
@@ -412,11 +375,7 @@ async fn a_key_holds_each_policy_once() {
             let (some, others) = timed.split_at(count);
             bench.decide(if round % 2 == 0 { some } else { others }, 1).await;
             let key = server.command(&["KEYS", "*}"]);
-            let length: usize = server
-                .command(&["STRLEN", key.trim()])
-                .trim_start_matches(':')
-                .parse()
-                .unwrap();
+            let length: usize = server.command(&["STRLEN", key.trim()]).parse().unwrap();
             assert!(length <= most, "{length} bytes for {count} and others after {round}");
         }
         server.command(&["FLUSHALL"]);
@@ -445,32 +404,24 @@ async fn a_caller_whom_many_policies_are_about_is_not_forgotten_by_all_of_them()
 /// While a service is rolled out with another lease time.
 #[tokio::test]
 async fn an_instance_with_a_shorter_lease_time_does_not_end_the_leases_of_others() {
-    let server = test_kit::RedisServer::start();
+    let server = RedisServer::start();
     let store = |seconds| {
         let builder = RedisStore::builder(server.url()).lease_time(Duration::from_secs(seconds));
         builder.build().unwrap()
     };
     let [longer, shorter] = [600, 1].map(store);
-    let policies = PolicySet::new([QuotaPolicy::concurrent("slots", 9)]).unwrap();
-    let alice = Scope::new("leases").partition(&PartitionKey::new("user", "alice"));
-    let plan = || Plan::new(policies.clone(), alice, 1);
+    let plan = || plan([QuotaPolicy::concurrent("slots", 9)], user("leases", "alice"), 1);
     longer.decide(plan()).await.unwrap();
     let second = shorter.decide(plan()).await.unwrap();
     let key = server.command(&["KEYS", "*:slots:*"]);
     let assert_all_live_on = || {
-        let life = server.command(&["PTTL", key.trim()]);
-        let life: u64 = life.trim().trim_start_matches(':').parse().unwrap();
+        let life = life(&server, &key);
         assert!((500_000..=600_000).contains(&life), "{life} ms");
     };
     assert_all_live_on();
     let first_to_end = || server.command(&["ZRANGE", key.trim(), "0", "0", "WITHSCORES"]);
     let before = first_to_end();
-    let renewed = async {
-        while first_to_end() == before {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(20), renewed).await.unwrap();
+    until("the lease is renewed", async || first_to_end() != before).await;
     assert_all_live_on();
     shorter.settle(Settlement::refund_all(&second)).await.unwrap();
 }
