@@ -4,13 +4,14 @@
 //! with individual quotas are compared with those of a limiter. The runs are new each time, and `PROPTEST_CASES` is their
 //! number: see `CONTRIBUTING.md`.
 
-use std::{collections::HashMap, env, future::Future, time::Duration};
+use std::{collections::HashMap, env, time::Duration};
 
 use futures_util::future::join_all;
 use proptest::{prelude::*, sample::select, test_runner::FileFailurePersistence};
+use test_kit::memory;
 use tower_quota::{
-    Algorithm, ChargeTime, Decision, Direction, Limiter, MemoryStore, Outcome, PartitionId, PartitionKey, Plan,
-    PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Scope, Settlement, Store, StoreFuture,
+    Algorithm, ChargeTime, Decision, Direction, Limiter, LimiterBuilder, MemoryStore, Outcome, PartitionId, Plan,
+    PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Settlement, Store, StoreFuture,
     calendar::{CalendarPeriod, CalendarWindow, Weekday},
     clock::{Clock, Timestamp},
 };
@@ -19,6 +20,7 @@ use super::model::{
     Actual, BOUNDS, Contract, Kept, OVERAGES, Partition, Receipt, Request, Verdict, is_converted_exactly,
     is_counted_exactly, renumbered,
 };
+use super::support::{fresh_scope, plan, runtime, set, somebody, user};
 
 /// 250 runs of up to 500 steps each.
 const RUNS: u32 = 250;
@@ -33,6 +35,8 @@ const LEASE_TIME: Duration = Duration::from_secs(86_400);
 
 /// Names of policies, each with a set of policies to itself.
 const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "f", "g"];
+
+const TIME_ZONES: [&str; 4] = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"];
 
 fn is_sound(policy: &QuotaPolicy) -> bool {
     is_counted_exactly(policy) && PolicySet::new([policy.clone()]).is_ok()
@@ -59,22 +63,12 @@ fn with_algorithm(policy: QuotaPolicy, capacity: Option<u64>, places: u64, algor
 
 /// Calendar windows. In Apia, a day is half over when the days of the other time zones begin.
 fn dated(name: &'static str) -> impl Strategy<Value = QuotaPolicy> {
-    let others = vec![
-        CalendarPeriod::Day,
-        CalendarPeriod::WEEK,
-        CalendarPeriod::Week {
-            begins: Weekday::Saturday,
-        },
-    ];
-    let months = (1..=31_u8).prop_map(|begins| CalendarPeriod::Month { begins });
-    let periods = prop_oneof![select(others), months];
-    let time_zones = vec![
-        "UTC",
-        "Europe/Berlin",
-        "America/New_York",
-        "Pacific/Apia",
-        "Australia/Lord_Howe",
-    ];
+    let saturday = CalendarPeriod::Week {
+        begins: Weekday::Saturday,
+    };
+    let others = select(vec![CalendarPeriod::Day, CalendarPeriod::WEEK, saturday]);
+    let periods = prop_oneof![others, (1..=31_u8).prop_map(|begins| CalendarPeriod::Month { begins })];
+    let time_zones = [&TIME_ZONES[..], &["Pacific/Apia"]].concat();
     let quota = prop_oneof![3 => 1..=20_u64, 1 => 1..=5_000_u64, 1 => Just(900_000_000_000)];
     let more = (periods, select(time_zones), 0..12_u8);
     (quota, more).prop_map(move |(quota, (period, time_zone, unit))| {
@@ -254,7 +248,7 @@ fn configurations() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
 /// Months that begin on another day in the newer configuration, next to a policy that both have or that one has.
 fn months() -> impl Strategy<Value = [Vec<QuotaPolicy>; 2]> {
     let quota = || prop_oneof![1..=20_u64, 1..=5_000_u64];
-    let time_zone = select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"]);
+    let time_zone = select(TIME_ZONES.to_vec());
     let month = (quota(), 1..=31_u8);
     let configurations = (time_zone, 0..12_u8, [month.clone(), month], any::<[bool; 2]>());
     (configurations, policy(NAMES[1])).prop_map(|((time_zone, unit, months, others), other)| {
@@ -423,47 +417,18 @@ fn agos() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![1 => Just(None), 3 => agos.prop_map(Some)]
 }
 
-fn partition(scope: &str, number: u64) -> PartitionId {
-    Scope::new(scope).partition(&PartitionKey::new("number", number.to_be_bytes()))
-}
-
-/// A scope that no other test uses on the server that all tests of this program share.
-fn fresh_scope() -> String {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    format!("scope {}", NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-        .block_on(future)
-}
-
-fn memory(clock: &Clock) -> MemoryStore {
-    MemoryStore::builder().clock(clock.clone()).build().unwrap()
-}
-
 /// Every other store uses the connections of a pool.
 fn stores() -> (Clock, MemoryStore, RedisStore) {
     use std::sync::atomic::{AtomicBool, Ordering};
     static IS_POOLED: AtomicBool = AtomicBool::new(false);
 
     let clock = Clock::manual(Timestamp::from_micros(START));
-    let memory = memory(&clock);
     let builder = match IS_POOLED.fetch_not(Ordering::Relaxed) {
         true => RedisStore::from_pool(crate::pool()).connection_timeout(Duration::from_secs(60)),
         false => crate::shared_store(),
     };
-    let redis = builder
-        .connections(1)
-        .lease_time(LEASE_TIME)
-        .clock(clock.clone())
-        .build()
-        .unwrap();
-    (clock, memory, redis)
+    let builder = builder.connections(1).lease_time(LEASE_TIME).clock(clock.clone());
+    (clock.clone(), memory(&clock), builder.build().unwrap())
 }
 
 /// One store next to its model, and the decisions of both that may still be settled.
@@ -611,7 +576,7 @@ impl Set {
     fn new(number: usize, policies: Vec<QuotaPolicy>) -> Self {
         Self {
             number,
-            checked: PolicySet::new(policies.clone()).unwrap(),
+            checked: set(policies.clone()),
             policies,
         }
     }
@@ -643,9 +608,7 @@ impl Sets {
         let numbered = [older.clone(), newer, older];
         let limiters = numbered.clone().map(|policies| {
             let limiter = Limiter::builder(memory(clock)).scope("individual").clock(clock.clone());
-            let limiter = policies
-                .into_iter()
-                .fold(limiter, |limiter, policy| limiter.policy(policy));
+            let limiter = policies.into_iter().fold(limiter, LimiterBuilder::policy);
             limiter.build().unwrap()
         });
         let all = numbered.into_iter().enumerate();
@@ -710,14 +673,12 @@ async fn run(
             None => step.set,
         };
         let set = &sets.all[number];
-        let plan = set.plan(partition(&scope, step.partition), &step.action);
+        let plan = set.plan(user(&scope, step.partition.to_be_bytes()), &step.action);
         let (set, now) = ((number, set.policies.as_slice()), i128::from(now));
         let pair = pairs.entry(step.partition).or_insert_with(|| {
             let in_memory = Pair::new(memory(&clock), Kept::Together, is_modelled);
-            [
-                in_memory,
-                Pair::new(redis.clone(), Kept::Apart { lease_time }, is_modelled),
-            ]
+            let in_redis = Pair::new(redis.clone(), Kept::Apart { lease_time }, is_modelled);
+            [in_memory, in_redis]
         });
         let [in_memory, in_redis] = pair;
         let told = in_memory.take(set, &step, plan.clone(), now).await?;
@@ -752,7 +713,7 @@ proptest! {
         contracts in contracts(),
         steps in steps(STEPS),
     ) {
-        block_on(run(sets, &contracts, steps, true))?;
+        runtime().block_on(run(sets, &contracts, steps, true))?;
     }
 
     #[test]
@@ -766,7 +727,7 @@ proptest! {
                 *micros *= 9;
             }
         }
-        block_on(run(sets, &contracts, steps, true))?;
+        runtime().block_on(run(sets, &contracts, steps, true))?;
     }
 
     /// The model cannot follow where doubles have to round, and both stores round in the same way.
@@ -775,7 +736,7 @@ proptest! {
         sets in odd_configurations(),
         steps in steps(STEPS / 4),
     ) {
-        block_on(run(sets, &[], steps, false))?;
+        runtime().block_on(run(sets, &[], steps, false))?;
     }
 
     /// D18, L4: exact to the microsecond, for all policies together, however they count.
@@ -789,11 +750,11 @@ proptest! {
         let (cost, request_bytes, response_bytes, tokens) = request;
         let request = Request { cost, request_bytes, response_bytes, tokens, slots: true };
         let policies: Vec<_> = policies.into_iter().zip(extras).map(|(policy, extras)| with_extras(policy, extras)).collect();
-        block_on(async {
+        runtime().block_on(async {
             let (clock, memory, redis) = stores();
             let scope = fresh_scope();
             let set = Set::new(0, policies);
-            let plan = |request| set.plan(partition(&scope, 0), &Action::Acquire(request));
+            let plan = |request| set.plan(user(&scope, [0]), &Action::Acquire(request));
             let stores: [&dyn Store; 2] = [&memory, &redis];
             for (pause, request, actual) in before {
                 clock.advance(Duration::from_micros(pause));
@@ -838,19 +799,16 @@ async fn assert_the_wait_is_exact(store: &dyn Store, clock: &Clock, plan: &Plan)
 /// L25, L26
 #[test]
 fn every_quota_from_1_to_1000_per_second_admits_its_number_at_one_instant() {
-    block_on(async {
+    runtime().block_on(async {
         let (_, memory, redis) = stores();
-        let scope = fresh_scope();
         for quota in 1..=1_000 {
-            let policies = PolicySet::new([QuotaPolicy::per_second("second", quota)]).unwrap();
-            let plan = Plan::new(policies, partition(&scope, quota), 1);
+            let plan = plan([QuotaPolicy::per_second("second", quota)], somebody(), 1);
             for store in [&memory as &dyn Store, &redis] {
                 let decisions = join_all((0..quota + 2).map(|_| store.decide(plan.clone()))).await;
-                let admitted = decisions.iter().filter(|decision| {
-                    decision
-                        .as_ref()
-                        .is_ok_and(|decision| decision.outcome() == Outcome::Allowed)
-                });
+                let admitted = decisions
+                    .iter()
+                    .flatten()
+                    .filter(|decision| decision.outcome() == Outcome::Allowed);
                 assert_eq!(admitted.count() as u64, quota, "{store:?}");
             }
         }

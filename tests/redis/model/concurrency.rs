@@ -1,6 +1,6 @@
 //! A limit of concurrent requests: who holds a slot.
 
-use super::{Counter, Late, State, numbers::Quota};
+use super::{Counter, Late, numbers::Quota};
 use tower_quota::QuotaPolicy;
 
 #[derive(Clone, Debug)]
@@ -43,10 +43,6 @@ impl Counter for Concurrency {
         self.held(moment) + cost <= self.limit.ceiling
     }
 
-    fn time_for(&self, _now: i128, _left: i128) -> i128 {
-        panic!("slots are not bound to a time")
-    }
-
     /// Unknown.
     fn wait(&self, _now: i128, _cost: i128) -> Option<i128> {
         Some(1_000_000)
@@ -70,17 +66,7 @@ impl Counter for Concurrency {
 
     fn take_late(&mut self, _now: i128, _late: &Late<'_>) {}
 
-    fn pass_to(&mut self, _now: i128) {}
-
-    fn step_back(&mut self, _now: i128) {}
-
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.limit = Quota::of(policy);
-    }
-
-    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
-        let mut new = self.clone();
-        new.adopt(policy);
-        State::Concurrency(new)
     }
 }

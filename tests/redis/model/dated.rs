@@ -2,7 +2,7 @@
 //! ends, or when a policy with other windows asks after a window of its own has begun.
 
 use super::{
-    Counter, Late, State,
+    Counter, Late,
     numbers::{DivCeil, Quota},
     windows::Calendar,
 };
@@ -138,11 +138,5 @@ impl Counter for Dated {
 
     fn adopt_windows(&mut self, policy: &QuotaPolicy) {
         self.calendar = Calendar::of(policy);
-    }
-
-    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
-        let mut new = self.clone();
-        new.adopt(policy);
-        State::Dated(new)
     }
 }

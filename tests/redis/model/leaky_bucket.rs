@@ -62,6 +62,17 @@ impl LeakyBucket {
         self.numbers.is_rate_of(&Numbers::of(policy))
     }
 
+    pub(super) fn shown(&self, now: i128, policy: &QuotaPolicy) -> Self {
+        if self.has_rate_of(policy) || self.content(now) == 0 {
+            return self.with_numbers_of(now, policy);
+        }
+        let seen_by = Some(Numbers::of(policy));
+        Self {
+            seen_by,
+            ..self.clone()
+        }
+    }
+
     fn with_numbers_of(&self, now: i128, policy: &QuotaPolicy) -> Self {
         let mut new = Self::new(policy, now);
         let content = new.numbers.rounded_up(self.content(now), &self.numbers);
@@ -135,16 +146,5 @@ impl Counter for LeakyBucket {
             })),
             (false, _) => Some(State::LeakyBucket(new)),
         }
-    }
-
-    fn shown(&self, now: i128, policy: &QuotaPolicy) -> State {
-        if self.has_rate_of(policy) || self.content(now) == 0 {
-            return State::LeakyBucket(self.with_numbers_of(now, policy));
-        }
-        let seen_by = Some(Numbers::of(policy));
-        State::LeakyBucket(Self {
-            seen_by,
-            ..self.clone()
-        })
     }
 }

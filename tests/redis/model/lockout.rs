@@ -1,7 +1,6 @@
 //! A lockout: a moment until which a policy rejects everything.
 
-use super::{Counter, Late, State};
-use tower_quota::QuotaPolicy;
+use super::Counter;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lockout {
@@ -38,20 +37,8 @@ impl Counter for Lockout {
         self.rest(moment) == 0
     }
 
-    fn time_for(&self, _now: i128, _left: i128) -> i128 {
-        panic!("a lockout has no units")
-    }
-
     fn used(&self, moment: i128) -> i128 {
         self.rest(moment)
-    }
-
-    fn take(&mut self, _now: i128, _cost: i128, _request: u64) {
-        panic!("a lockout has no units")
-    }
-
-    fn take_late(&mut self, _now: i128, _late: &Late<'_>) {
-        panic!("a lockout has no units")
     }
 
     fn pass_to(&mut self, now: i128) {
@@ -63,11 +50,5 @@ impl Counter for Lockout {
             self.until = now + self.rest(self.at);
             self.at = now;
         }
-    }
-
-    fn adopt(&mut self, _policy: &QuotaPolicy) {}
-
-    fn shown(&self, _now: i128, _policy: &QuotaPolicy) -> State {
-        State::Lockout(self.clone())
     }
 }

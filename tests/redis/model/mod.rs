@@ -11,15 +11,14 @@ mod concurrency;
 mod contract;
 mod counts;
 mod dated;
-mod fixed_window;
 mod leaky_bucket;
 mod lockout;
 mod numbers;
 mod partition;
-mod sliding_counter;
 mod sliding_log;
 mod token_bucket;
 mod verdict;
+mod window_count;
 mod windows;
 
 pub use self::{
@@ -31,8 +30,8 @@ pub use self::{
 
 use self::numbers::is_slots;
 use self::{
-    closed::Closed, concurrency::Concurrency, dated::Dated, fixed_window::FixedWindow, leaky_bucket::LeakyBucket,
-    lockout::Lockout, sliding_counter::SlidingCounter, sliding_log::SlidingLog, token_bucket::TokenBucket,
+    closed::Closed, concurrency::Concurrency, dated::Dated, leaky_bucket::LeakyBucket, lockout::Lockout,
+    sliding_log::SlidingLog, token_bucket::TokenBucket, window_count::WindowCount,
 };
 use tower_quota::{Algorithm, QuotaPolicy};
 
@@ -51,7 +50,9 @@ trait Counter {
         0
     }
     /// A time in which these units, which are left, may be used.
-    fn time_for(&self, now: i128, left: i128) -> i128;
+    fn time_for(&self, _now: i128, _left: i128) -> i128 {
+        panic!("it is not bound to a time")
+    }
     /// The time until `cost` units pass, found by trying, or `None` if they never pass.
     fn wait(&self, now: i128, cost: i128) -> Option<i128> {
         first_time(|late| self.fits(now + late, cost))
@@ -69,23 +70,25 @@ trait Counter {
         self.used(moment) > 0
     }
     /// Charges `cost` units for a request, which has a unique number.
-    fn take(&mut self, now: i128, cost: i128, request: u64);
+    fn take(&mut self, _now: i128, _cost: i128, _request: u64) {
+        panic!("it has no units")
+    }
     /// Charges units that were used already, in the state's current numbers.
-    fn take_late(&mut self, now: i128, late: &Late<'_>);
+    fn take_late(&mut self, _now: i128, _late: &Late<'_>) {
+        panic!("it has no units")
+    }
     /// Drops what has expired by `now`, because the state is about to be written.
-    fn pass_to(&mut self, now: i128);
+    fn pass_to(&mut self, _now: i128) {}
     /// Moves entries that a later clock has written to `now`.
-    fn step_back(&mut self, now: i128);
+    fn step_back(&mut self, _now: i128) {}
     /// The same used units for a policy with other numbers.
-    fn adopt(&mut self, policy: &QuotaPolicy);
+    fn adopt(&mut self, _policy: &QuotaPolicy) {}
     /// The windows of another policy with the same counts.
     fn adopt_windows(&mut self, _policy: &QuotaPolicy) {}
     /// The state after a rejection by a policy with other numbers; `None` if nothing changes with that.
     fn forwarded(&self, _now: i128, _policy: &QuotaPolicy) -> Option<State> {
         None
     }
-    /// The state that a policy with other numbers shows if nothing is written.
-    fn shown(&self, now: i128, policy: &QuotaPolicy) -> State;
 }
 
 /// A charge that comes after its decision.
@@ -125,11 +128,25 @@ enum State {
     Closed(Closed),
     Concurrency(Concurrency),
     Dated(Dated),
-    FixedWindow(FixedWindow),
     LeakyBucket(LeakyBucket),
-    SlidingCounter(SlidingCounter),
     SlidingLog(SlidingLog),
     TokenBucket(TokenBucket),
+    WindowCount(WindowCount),
+}
+
+macro_rules! counter {
+    ($state:expr) => {
+        match $state {
+            State::Lockout(state) => state,
+            State::Closed(state) => state,
+            State::Concurrency(state) => state,
+            State::Dated(state) => state,
+            State::LeakyBucket(state) => state,
+            State::SlidingLog(state) => state,
+            State::TokenBucket(state) => state,
+            State::WindowCount(state) => state,
+        }
+    };
 }
 
 impl State {
@@ -148,24 +165,33 @@ impl State {
             Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. } => {
                 Self::LeakyBucket(LeakyBucket::new(policy, now))
             }
-            Algorithm::FixedWindow => Self::FixedWindow(FixedWindow::new(policy, now)),
-            Algorithm::SlidingWindowCounter => Self::SlidingCounter(SlidingCounter::new(policy, now)),
+            Algorithm::FixedWindow | Algorithm::SlidingWindowCounter => {
+                Self::WindowCount(WindowCount::new(policy, now))
+            }
             Algorithm::SlidingWindowLog => Self::SlidingLog(SlidingLog::new(policy)),
             other => panic!("{other:?} has no model"),
         }
     }
 
     fn get(&self) -> &dyn Counter {
+        counter!(self)
+    }
+
+    fn get_mut(&mut self) -> &mut dyn Counter {
+        counter!(self)
+    }
+
+    /// The state that a policy with other numbers shows if nothing is written.
+    fn shown(&self, now: i128, policy: &QuotaPolicy) -> Self {
         match self {
-            Self::Lockout(state) => state,
-            Self::Closed(state) => state,
-            Self::Concurrency(state) => state,
-            Self::Dated(state) => state,
-            Self::FixedWindow(state) => state,
-            Self::LeakyBucket(state) => state,
-            Self::SlidingCounter(state) => state,
-            Self::SlidingLog(state) => state,
-            Self::TokenBucket(state) => state,
+            Self::TokenBucket(state) => Self::TokenBucket(state.shown(now, policy)),
+            Self::LeakyBucket(state) => Self::LeakyBucket(state.shown(now, policy)),
+            other => {
+                let mut shown = other.clone();
+                shown.get_mut().pass_to(now);
+                shown.get_mut().adopt(policy);
+                shown
+            }
         }
     }
 
@@ -184,44 +210,26 @@ impl State {
         !matches!(self, Self::Concurrency(_) | Self::SlidingLog(_))
     }
 
-    fn get_mut(&mut self) -> &mut dyn Counter {
-        match self {
-            Self::Lockout(state) => state,
-            Self::Closed(state) => state,
-            Self::Concurrency(state) => state,
-            Self::Dated(state) => state,
-            Self::FixedWindow(state) => state,
-            Self::LeakyBucket(state) => state,
-            Self::SlidingCounter(state) => state,
-            Self::SlidingLog(state) => state,
-            Self::TokenBucket(state) => state,
-        }
-    }
-
     /// Refunds units of a charge, which includes its time and the state after it. The window has not passed since then.
     fn give_back(&mut self, now: i128, units: i128, charge: &Charge) {
         let at = charge.at;
         match (self, &charge.after) {
             (Self::Concurrency(state), _) => state.release(charge.lease),
             (Self::Dated(state), _) => state.give_back(now, units, at),
-            (Self::FixedWindow(state), _) => state.give_back(now, units, at),
-            (Self::SlidingCounter(state), _) => state.give_back(now, units, at),
+            (Self::WindowCount(state), _) => state.give_back(now, units, at),
             (Self::TokenBucket(state), Self::TokenBucket(after)) => state.give_back(now, units, at, after),
             (Self::LeakyBucket(state), Self::LeakyBucket(after)) => state.give_back(now, units, at, after),
             (Self::SlidingLog(state), Self::SlidingLog(after)) => state.give_back(units, at, after),
             (state, after) => panic!("{state:?} was charged as {after:?}"),
         }
     }
-}
 
-impl State {
     /// Refunds units of a charge of which only the time is known.
     fn give_back_any(&mut self, now: i128, units: i128, policy: &QuotaPolicy, charged_at: i128, latest: i128) {
         match self {
             Self::Lockout(_) | Self::Closed(_) => {}
             Self::Dated(state) => state.give_back(now, units, charged_at),
-            Self::FixedWindow(state) => state.give_back(now, units, charged_at),
-            Self::SlidingCounter(state) => state.give_back(now, units, charged_at),
+            Self::WindowCount(state) => state.give_back(now, units, charged_at),
             Self::TokenBucket(state) => state.give_back_any(now, units, policy, charged_at),
             Self::SlidingLog(state) => state.give_back_any(units, latest),
             Self::Concurrency(_) | Self::LeakyBucket(_) => {}

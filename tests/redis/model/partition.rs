@@ -49,10 +49,7 @@ pub struct Receipt {
 
 fn is_leaky(policy: &QuotaPolicy) -> bool {
     let algorithm = policy.algorithm();
-    matches!(
-        algorithm,
-        Algorithm::LeakyBucketMeter | Algorithm::LeakyBucketQueue { .. }
-    )
+    algorithm == Algorithm::LeakyBucketMeter || matches!(algorithm, Algorithm::LeakyBucketQueue { .. })
 }
 
 const NO_SET: usize = usize::MAX;
@@ -116,10 +113,8 @@ fn blocking(policy: &QuotaPolicy) -> String {
 }
 
 fn is_token(policy: &QuotaPolicy) -> bool {
-    matches!(
-        policy.algorithm(),
-        Algorithm::TokenBucket | Algorithm::StrictTokenBucket
-    )
+    let algorithm = policy.algorithm();
+    matches!(algorithm, Algorithm::TokenBucket | Algorithm::StrictTokenBucket)
 }
 
 /// The name of the time for which a caller is known to a policy.
@@ -363,16 +358,9 @@ impl Partition {
 
     /// Settles a decision, now that its actual cost is known.
     pub fn settle(&mut self, clock: i128, receipt: &Receipt, actual: Actual) {
-        let deltas: Vec<i128> = receipt
-            .policies
-            .iter()
-            .zip(&receipt.is_taken)
-            .map(
-                |(policy, is_taken)| {
-                    if *is_taken { receipt.delta(policy, actual) } else { 0 }
-                },
-            )
-            .collect();
+        let taken = receipt.policies.iter().zip(&receipt.is_taken);
+        let delta = |(policy, taken): (&QuotaPolicy, &bool)| if *taken { receipt.delta(policy, actual) } else { 0 };
+        let deltas: Vec<i128> = taken.map(delta).collect();
         if deltas.iter().all(|delta| *delta == 0) {
             return;
         }
@@ -527,11 +515,7 @@ impl Partition {
     fn shown(&self, now: i128, set: usize, policies: &[QuotaPolicy]) -> Vec<State> {
         let shown = |policy: &QuotaPolicy| match self.states.get(&identity(policy)) {
             Some(state) if !self.is_dropped(now, set, state) && !self.is_new(now, set, policy) => {
-                let mut passed = state.clone();
-                if !matches!(passed, State::TokenBucket(_) | State::LeakyBucket(_)) {
-                    passed.get_mut().pass_to(now);
-                }
-                passed.get().shown(now, policy)
+                state.shown(now, policy)
             }
             _ => self.state(now, set, policy),
         };

@@ -1,7 +1,7 @@
 //! A sliding window log: a list of requests.
 
 use super::{
-    Counter, Late, State,
+    Counter, Late,
     numbers::{DivCeil, Quota, window},
 };
 use tower_quota::QuotaPolicy;
@@ -105,8 +105,6 @@ impl Counter for SlidingLog {
         }
     }
 
-    fn pass_to(&mut self, _now: i128) {}
-
     fn step_back(&mut self, now: i128) {
         for entry in &mut self.entries {
             entry.at = entry.at.min(now);
@@ -115,11 +113,5 @@ impl Counter for SlidingLog {
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.quota = Quota::of(policy);
-    }
-
-    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
-        let mut new = self.clone();
-        new.adopt(policy);
-        State::SlidingLog(new)
     }
 }

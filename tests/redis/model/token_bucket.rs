@@ -83,6 +83,16 @@ impl TokenBucket {
         self.numbers.is_rate_of(&Numbers::of(policy))
     }
 
+    pub(super) fn shown(&self, now: i128, policy: &QuotaPolicy) -> Self {
+        let mut passed = self.clone();
+        passed.pass_to(now);
+        if self.has_rate_of(policy) || self.used(now) == 0 {
+            return passed.with_numbers_of(policy);
+        }
+        let seen_by = Some(Numbers::of(policy));
+        Self { seen_by, ..passed }
+    }
+
     fn with_numbers_of(&self, policy: &QuotaPolicy) -> Self {
         let new = Self::new(policy, self.at);
         let used = new.numbers.rounded_up(self.used(self.at), &self.numbers);
@@ -156,15 +166,5 @@ impl Counter for TokenBucket {
             }
             (false, _) => Some(State::TokenBucket(new)),
         }
-    }
-
-    fn shown(&self, now: i128, policy: &QuotaPolicy) -> State {
-        let mut passed = self.clone();
-        passed.pass_to(now);
-        if self.has_rate_of(policy) || self.used(now) == 0 {
-            return State::TokenBucket(passed.with_numbers_of(policy));
-        }
-        passed.seen_by = Some(Numbers::of(policy));
-        State::TokenBucket(passed)
     }
 }

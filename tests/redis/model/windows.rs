@@ -25,10 +25,6 @@ impl Windows {
     pub(super) fn end(&self, moment: i128) -> i128 {
         (self.number(moment) + 1) * self.0
     }
-
-    pub(super) fn length(&self) -> i128 {
-        self.0
-    }
 }
 
 #[derive(Clone, Debug)]

@@ -1,44 +1,50 @@
-//! Sliding window counters: two counts, the older one weighed by how much of its window a sliding one still covers.
+//! Fixed windows: one count. Sliding window counters: two counts, the older one weighed by how much of its window a
+//! sliding one still covers.
 
 use super::{
-    Counter, Late, State,
+    Counter, Late,
     counts::Counts,
     numbers::{DivCeil, Quota, window},
     windows::Windows,
 };
-use tower_quota::QuotaPolicy;
+use tower_quota::{Algorithm, QuotaPolicy};
 
 #[derive(Clone, Debug)]
-pub(super) struct SlidingCounter {
+pub(super) struct WindowCount {
     quota: Quota,
     window: i128,
     counts: Counts,
+    /// The windows that count besides the current one: none, or the previous one.
+    before: i128,
 }
 
-impl SlidingCounter {
+impl WindowCount {
     pub(super) fn new(policy: &QuotaPolicy, now: i128) -> Self {
         Self {
             quota: Quota::of(policy),
             window: window(policy),
             counts: Counts::new(Windows::of(policy), now),
+            before: (policy.algorithm() == Algorithm::SlidingWindowCounter).into(),
         }
     }
 
     /// In units times the window's microseconds.
     fn estimate(&self, moment: i128) -> i128 {
         let start = self.counts.number(moment) * self.window;
-        let previous = self.counts.count(moment, 1) * (self.window - (moment - start));
+        let previous = self.before * self.counts.count(moment, 1) * (self.window - (moment - start));
         self.counts.count(moment, 0) * self.window + previous
     }
 
-    /// To the window in which they were counted.
+    /// To the window in which they were counted. Nothing comes back of one that counts no longer.
     pub(super) fn give_back(&mut self, now: i128, units: i128, charged_at: i128) {
         let before = i128::from(self.counts.number(charged_at) < self.counts.number(now));
-        self.counts.set(now, before, self.counts.count(now, before) - units);
+        if before <= self.before {
+            self.counts.set(now, before, self.counts.count(now, before) - units);
+        }
     }
 }
 
-impl Counter for SlidingCounter {
+impl Counter for WindowCount {
     fn left(&self, moment: i128) -> i128 {
         (self.quota.units * self.window - self.estimate(moment)).max(0) / self.window
     }
@@ -57,11 +63,11 @@ impl Counter for SlidingCounter {
     }
 
     fn used(&self, moment: i128) -> i128 {
-        self.counts.count(moment, 0) + self.counts.count(moment, 1)
+        self.counts.count(moment, 0) + self.before * self.counts.count(moment, 1)
     }
 
     fn take(&mut self, now: i128, cost: i128, _lease: u64) {
-        self.counts.pass_to(now, 1);
+        self.counts.pass_to(now, self.before);
         self.counts.set(now, 0, self.counts.count(now, 0) + cost);
     }
 
@@ -71,7 +77,7 @@ impl Counter for SlidingCounter {
     }
 
     fn pass_to(&mut self, now: i128) {
-        self.counts.pass_to(now, 1);
+        self.counts.pass_to(now, self.before);
     }
 
     fn step_back(&mut self, now: i128) {
@@ -80,11 +86,5 @@ impl Counter for SlidingCounter {
 
     fn adopt(&mut self, policy: &QuotaPolicy) {
         self.quota = Quota::of(policy);
-    }
-
-    fn shown(&self, _now: i128, policy: &QuotaPolicy) -> State {
-        let mut new = self.clone();
-        new.adopt(policy);
-        State::SlidingCounter(new)
     }
 }
