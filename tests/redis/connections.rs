@@ -32,7 +32,7 @@ use tower_quota::{
     },
 };
 
-use super::support::{commands, left_of, plan as plan_of, scripts, user};
+use super::support::{commands, left_of, life, plan as plan_of, scripts, user};
 
 fn layer(store: RedisStoreBuilder, scope: &str) -> RateLimitLayer {
     // These tests count store calls, so no rejection is cached.
@@ -181,11 +181,8 @@ async fn a_connection_whose_first_reply_is_lost_does_not_cost_the_whole_timeout(
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
     proxy.set_mode(Mode::Swallow);
-    let store = RedisStore::builder(proxy.url())
-        .connections(1)
-        .connection_timeout(Duration::from_secs(1))
-        .build()
-        .unwrap();
+    let store = RedisStore::builder(proxy.url()).connections(1);
+    let store = store.connection_timeout(Duration::from_secs(1)).build().unwrap();
     let decided = tokio::spawn(async move { store.decide(plan(&["a"])).await });
     while proxy.connections() < 2 && !decided.is_finished() {
         yield_now().await;
@@ -231,11 +228,9 @@ async fn an_exhausted_pool_is_named_in_the_error_of_the_store() {
 
 #[tokio::test]
 async fn why_a_function_has_failed_is_in_the_error_of_the_store() {
-    let store = RedisStore::builder("redis://127.0.0.1/")
-        .connect_with(|_| async { Err((ErrorKind::Client, "the token service is away").into()) })
-        .build()
-        .unwrap();
-    let error = store.decide(plan(&["a"])).await.unwrap_err();
+    let fail = |_| async { Err((ErrorKind::Client, "the token service is away").into()) };
+    let store = RedisStore::builder("redis://127.0.0.1/").connect_with(fail);
+    let error = store.build().unwrap().decide(plan(&["a"])).await.unwrap_err();
     assert_eq!(error.kind(), StoreErrorKind::Unreachable);
     assert!(error.to_string().contains("the token service is away"), "{error}");
 }
@@ -282,10 +277,7 @@ async fn a_decision_about_three_windows_is_one_call_of_the_script_and_nothing_el
     assert_eq!(outcome(&layer, "alice").await, Outcome::Allowed);
     let keys = server.command(&["KEYS", "*"]);
     assert!(keys.starts_with("quota:") && keys.lines().count() == 1, "{keys}");
-    assert!(
-        server.command(&["PTTL", &keys]).parse::<i64>().unwrap() > 0,
-        "it expires by itself"
-    );
+    assert!(life(&server, &keys) > 0, "it expires by itself");
 
     server.command(&["CONFIG", "RESETSTAT"]);
     for _ in 0..20 {
@@ -336,17 +328,13 @@ async fn two_thousand_requests_that_an_inner_layer_rejects_are_calls_of_the_scri
 async fn one_slot_per_call_asks_each_partition_in_a_call_of_its_own() {
     for (one_slot_per_call, expected) in [(false, 1), (true, 3)] {
         let server = RedisServer::start();
-        let store = RedisStore::builder(server.url())
-            .one_slot_per_call(one_slot_per_call)
-            .build()
-            .unwrap();
+        let store = RedisStore::builder(server.url()).one_slot_per_call(one_slot_per_call);
+        let store = store.build().unwrap();
         // The first finds out that the server does not know the script.
         store.decide(plan(&["warm"])).await.unwrap();
         let before = scripts(&server);
-        assert_eq!(
-            store.decide(plan(&["a", "b", "c"])).await.unwrap().outcome(),
-            Outcome::Allowed
-        );
+        let decision = store.decide(plan(&["a", "b", "c"])).await.unwrap();
+        assert_eq!(decision.outcome(), Outcome::Allowed);
         assert_eq!(scripts(&server) - before, expected);
         let keys = server.command(&["KEYS", "quota:*"]);
         assert_eq!(keys.lines().count(), 4);
@@ -380,28 +368,18 @@ fn mistakes_are_found_by_build_and_named() {
         let error = builder.build().unwrap_err();
         assert_eq!(error.to_string(), format!("redis store: {message}"));
     }
-    let error = RedisStore::sentinel_builder([server], "limits")
-        .primary_url("http://:secret@127.0.0.1/")
-        .build()
-        .unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains(r#"invalid URL "http://…@127.0.0.1/": must start"#),
-        "{error}"
-    );
-    assert!(!error.to_string().contains("secret"), "{error}");
+    let wrong = sentinel(&[server], "limits").primary_url("http://:secret@127.0.0.1/");
+    let error = wrong.build().unwrap_err().to_string();
+    assert!(error.contains(r#""http://…@127.0.0.1/": must start"#), "{error}");
+    assert!(!error.contains("secret"), "{error}");
 }
 
 #[tokio::test]
 async fn a_command_of_the_program_goes_over_the_connections_of_the_store() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;
-    let store = RedisStore::builder(proxy.url())
-        .connections(1)
-        .key_prefix("own:")
-        .build()
-        .unwrap();
+    let store = RedisStore::builder(proxy.url()).connections(1);
+    let store = store.key_prefix("own:").build().unwrap();
     assert_eq!(store.key_prefix(), "own:");
     for _ in 0..2 {
         store.command("settings", cmd("TIME")).await.unwrap();
@@ -455,17 +433,11 @@ async fn commands_reply_as_elsewhere(store: RedisStoreBuilder) {
         ),
         ("return redis.call('LLEN', KEYS[1]), 7", Value::Int(2)),
     ] {
-        assert_eq!(
-            run(&["EVAL", script, "1", "{c}", "word"]).await.unwrap(),
-            reply,
-            "{script}"
-        );
+        let words = ["EVAL", script, "1", "{c}", "word"];
+        assert_eq!(run(&words).await.unwrap(), reply, "{script}");
     }
-    assert!(
-        run(&["EVAL", "return redis.call('GET', KEYS[1])", "1", "{c}"])
-            .await
-            .is_err()
-    );
+    let wrong_type = ["EVAL", "return redis.call('GET', KEYS[1])", "1", "{c}"];
+    assert!(run(&wrong_type).await.is_err());
 }
 
 #[tokio::test]

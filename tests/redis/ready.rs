@@ -1,12 +1,15 @@
 //! A store that is looked at before it is needed: what would stop it, and what may cost limits later.
 
-use std::{future::ready, time::Duration};
+use std::{
+    future::ready,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use test_kit::{Mode, Proxy, RedisCluster, RedisServer, ReplyFault, Sentinels, shared_cluster};
 use tower_quota::{Limiter, LimiterBuilder, QuotaPolicy, RedisStore, RedisStoreBuilder, StoreErrorKind};
 
-/// Longer than anything in a test can take unless it hangs.
-const HANG: Duration = Duration::from_secs(30);
+use super::support::{HANG, commands, shared_cluster_store};
 
 const MEGABYTES: &str = "100000000";
 
@@ -46,7 +49,7 @@ async fn single_servers_sentinels_and_clusters_are_ready_and_keep_nothing_of_the
         RedisStore::builder(server.url()),
         RedisStore::builder(server.url()).one_slot_per_call(true),
         RedisStore::sentinel_builder(sentinels.urls(), "limits"),
-        RedisStore::cluster_builder(shared_cluster().urls()),
+        shared_cluster_store(),
     ] {
         assert_eq!(report(store).await, Ok(vec![]));
     }
@@ -61,19 +64,16 @@ async fn after_ready_the_first_decision_finds_its_script_loaded() {
     limiter.ready(HANG).await.unwrap();
     assert_eq!(server.command(&["CONFIG", "RESETSTAT"]).trim(), "OK");
     assert!(limiter.check("alice").await.outcome().is_admitted());
-    let calls = server.command(&["INFO", "commandstats"]);
-    assert!(calls.contains("cmdstat_evalsha:calls=1,"), "{calls}");
-    assert!(!calls.contains("cmdstat_eval:"), "{calls}");
+    let calls = commands(&server);
+    assert_eq!((calls["evalsha"], calls.get("eval")), (1, None));
 }
 
 #[tokio::test]
 async fn each_node_of_a_cluster_is_looked_at() {
     let cluster = RedisCluster::start(3, 0);
     for (number, node) in cluster.nodes.iter().enumerate() {
-        let settings = [("maxmemory", MEGABYTES), ("maxmemory-policy", "allkeys-lru")];
-        for (name, value) in settings {
-            node.command(&["CONFIG", "SET", name, value]);
-        }
+        node.command(&["CONFIG", "SET", "maxmemory", MEGABYTES]);
+        node.command(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]);
         let report = report(RedisStore::cluster_builder(cluster.urls())).await.unwrap();
         assert_eq!(report.len(), number + 1);
     }
@@ -143,34 +143,28 @@ async fn a_replica_is_no_store_of_limits_even_if_it_takes_writes() {
 async fn several_servers_behind_one_address_are_found_out() {
     let servers = [RedisServer::start(), RedisServer::start()];
     let ports = servers.each_ref().map(RedisServer::port);
-    let next = std::sync::atomic::AtomicUsize::new(0);
+    let next = AtomicUsize::new(0);
     // As behind a balancer, each connection leads to another one of them.
     let store = RedisStore::builder(servers[0].url())
         .connections(2)
         .connection_info_with(move |to| {
-            let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let number = next.fetch_add(1, Ordering::Relaxed);
             let address = redis::ConnectionAddr::Tcp("127.0.0.1".to_owned(), ports[number % 2]);
             ready(Ok(to.set_addr(address)))
         });
     let error = error(store).await;
-    assert!(
-        error.contains("the address leads to several servers with separate counts"),
-        "{error}"
-    );
-    assert!(
-        servers
-            .iter()
-            .all(|server| server.command(&["DBSIZE"]).trim().parse::<u32>().unwrap() < 4)
-    );
+    let expected = "the address leads to several servers with separate counts";
+    assert!(error.contains(expected), "{error}");
+    for server in &servers {
+        assert!(server.command(&["DBSIZE"]).trim().parse::<u32>().unwrap() < 4);
+    }
 }
 
 #[tokio::test]
 async fn a_node_of_a_cluster_is_no_single_server() {
     let error = error(RedisStore::builder(&shared_cluster().urls()[0])).await;
-    assert_eq!(
-        error,
-        "store failed: the server is a node of a cluster; use `RedisStore::cluster`"
-    );
+    let expected = "store failed: the server is a node of a cluster; use `RedisStore::cluster`";
+    assert_eq!(error, expected);
 }
 
 #[tokio::test]
@@ -195,16 +189,12 @@ async fn a_cluster_of_which_slots_are_lost_is_not_ready() {
     }
     let lost: Vec<_> = (0..100).map(|slot: u16| slot.to_string()).collect();
     for node in &cluster.nodes {
-        let words = ["CLUSTER", "DELSLOTS"]
-            .into_iter()
-            .chain(lost.iter().map(|slot| &**slot));
-        node.command(&words.collect::<Vec<_>>());
+        let lost: Vec<_> = lost.iter().map(|slot| &**slot).collect();
+        node.command(&[&["CLUSTER", "DELSLOTS"], &*lost].concat());
     }
     let error = error(RedisStore::cluster_builder(cluster.urls())).await;
-    assert_eq!(
-        error,
-        "store unavailable: 100 of the 16384 cluster slots are not assigned to a node"
-    );
+    let expected = "store unavailable: 100 of the 16384 cluster slots are not assigned to a node";
+    assert_eq!(error, expected);
 }
 
 #[tokio::test]
@@ -232,13 +222,9 @@ async fn a_look_that_is_cut_off_releases_the_slots_of_its_decisions() {
         looks.push(looked.is_ok());
         proxy.set_mode(Mode::Forward);
         let _ = limiter.flush(HANG).await;
-        for key in server
-            .command(&["KEYS", "*slots*"])
-            .lines()
-            .filter(|key| !key.is_empty())
-        {
-            let held = server.command(&["ZCARD", key]);
-            assert_eq!(held.trim(), "1", "after {bytes} bytes");
+        let keys = server.command(&["KEYS", "*slots*"]);
+        for key in keys.lines().filter(|key| !key.is_empty()) {
+            assert_eq!(server.command(&["ZCARD", key]), "1", "after {bytes} bytes");
         }
         server.command(&["FLUSHALL"]);
     }

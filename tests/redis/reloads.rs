@@ -13,14 +13,17 @@ use std::{
     time::Duration,
 };
 
-use test_kit::{RemoteStore, load::ask, load::outcome, load::until, shared_server};
+use test_kit::{RemoteStore, limits, limits_of, load::ask, load::outcome, load::until, memory};
 use tokio::{task::JoinSet, time::sleep};
 use tower_quota::{
-    Access, AccessList, Algorithm, Limiter, MemoryStore, Outcome, PartitionKey, Plan, PolicySet, QuotaPolicy,
-    RateLimitLayer, RateLimitLayerBuilder, RedisStore, Rules, RulesHandle, Scope, Store, Tiers,
+    Access, AccessList, Algorithm, Limiter, MemoryStore, Outcome, PartitionKey, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, Rules, RulesHandle, Scope, Store, Tiers,
     clock::{Clock, Timestamp},
     key,
 };
+
+use super::shared_store;
+use super::support::{START, plan, remaining};
 
 const RELOADS: u64 = 600;
 const PAUSE: Duration = Duration::from_millis(50);
@@ -86,14 +89,8 @@ struct Instance {
 
 impl Instance {
     fn new(scope: &str, policies: PoliciesOf, number: u64) -> Self {
-        // A busy machine must not look like a store that is unavailable.
-        let limiter =
-            Limiter::builder(RedisStore::new(shared_server().url()).unwrap()).deadline(Duration::from_secs(30));
-        let layer = RateLimitLayerBuilder::from(limiter)
-            .decision_in_response()
-            .scope(scope)
-            .key(key::header("x-user-id"))
-            .rules(rules(policies(number)));
+        let layer = limits(shared_store().build().unwrap()).scope(scope);
+        let layer = layer.rules(rules(policies(number)));
         Self {
             layer: layer.build().unwrap(),
             announced: AtomicU64::new(number),
@@ -207,10 +204,9 @@ impl Service {
 
     /// The counts in Redis, read by a store that has nothing to do with the layers.
     async fn used(&self) -> BTreeMap<String, u64> {
-        let store = RedisStore::new(shared_server().url()).unwrap();
-        let policies = PolicySet::new((self.policies)(RELOADS + 1)).unwrap();
         let user = Scope::new(&self.scope).partition(&PartitionKey::new("x-user-id", USER));
-        let decision = store.peek(Plan::new(policies, user, 1)).await.unwrap();
+        let plan = plan((self.policies)(RELOADS + 1), user, 1);
+        let decision = shared_store().build().unwrap().peek(plan).await.unwrap();
         let used = decision.allowances().map(|allowance| {
             let policy = allowance.policy();
             (
@@ -232,10 +228,8 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     let batches = Service::start("batches", self::batches, never);
     let (allowed, passed, from_batches) = tokio::join!(greedy.run(), ample.run(), batches.run());
 
-    assert!(
-        greedy.rejected.load(SeqCst) > RELOADS,
-        "quotas were met again and again"
-    );
+    // Quotas were met again and again.
+    assert!(greedy.rejected.load(SeqCst) > RELOADS);
     let mut allowed = allowed;
     let number = RELOADS + 1;
     let last = &greedy.instances[1];
@@ -243,11 +237,8 @@ async fn for_30_seconds_nobody_is_rejected_whom_old_and_new_rules_let_pass_and_n
     while greedy.request(last).await {
         allowed += 1;
     }
-    assert_eq!(
-        allowed,
-        greedy::quota(number),
-        "all that the last rules let pass, and no more"
-    );
+    // All that the last rules let pass, and no more.
+    assert_eq!(allowed, greedy::quota(number));
     assert_eq!(greedy.used().await, *greedy.charged.lock().unwrap());
     assert_eq!(greedy.charged.lock().unwrap().len(), 5);
 
@@ -271,6 +262,11 @@ fn rates(number: u64) -> Vec<QuotaPolicy> {
     }
 }
 
+/// A layer that caches the rejections of this store.
+fn in_memory(store: &MemoryStore, clock: &Clock) -> RateLimitLayerBuilder {
+    limits_of(Limiter::builder(RemoteStore::<1>(store.clone())).clock(clock.clone()))
+}
+
 /// Two instances in virtual time, one of which gets new rules every 50 ms. Before each request, the store is read to
 /// find out whether the current and the previous rules would admit the request.
 struct Rehearsal {
@@ -290,17 +286,9 @@ impl Rehearsal {
     const STEP: Duration = Duration::from_millis(5);
 
     fn new() -> Self {
-        let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-        let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let layer = |_| {
-            let layer =
-                RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store.clone())).clock(clock.clone()))
-                    .decision_in_response()
-                    .scope("rehearsal")
-                    .key(key::header("x-user-id"))
-                    .rules(rules(rates(0)));
-            layer.build().unwrap()
-        };
+        let clock = Clock::manual(START);
+        let store = memory(&clock);
+        let layer = |_| in_memory(&store, &clock).rules(rules(rates(0))).build().unwrap();
         Self {
             layers: [0, 1].map(layer),
             clock,
@@ -311,10 +299,9 @@ impl Rehearsal {
     }
 
     async fn lets_pass(&self, number: u64) -> bool {
-        let user = Scope::new("rehearsal").partition(&PartitionKey::new("x-user-id", USER));
-        let policies = PolicySet::new(rates(number)).unwrap();
-        let decision = self.store.peek(Plan::new(policies, user, 1)).await.unwrap();
-        decision.allowances().all(|allowance| allowance.remaining() > 0)
+        let user = Scope::new("test").partition(&PartitionKey::new("x-user-id", USER));
+        let decision = self.store.peek(plan(rates(number), user, 1)).await.unwrap();
+        remaining(&decision).iter().all(|left| *left > 0)
     }
 
     /// A request to the instance with rules of this number, which were put in the place of those before.
@@ -359,14 +346,10 @@ async fn in_30_seconds_of_virtual_time_no_request_is_rejected_that_old_and_new_r
 /// Rejections are cached, but only for the rules and the caller that they apply to.
 #[tokio::test(start_paused = true)]
 async fn what_administrators_do_takes_effect_at_once_although_rejections_are_remembered() {
-    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-    let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
+    let clock = Clock::manual(START);
     let hour = |quota| rules([QuotaPolicy::per_hour("hour", quota)]);
     let access = AccessList::new(key::client_ip());
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store)).clock(clock.clone()))
-        .decision_in_response()
-        .scope("administrators")
-        .key(key::header("x-user-id"))
+    let layer = in_memory(&memory(&clock), &clock)
         .rules(hour(2))
         .access_list(access.clone());
     let layer = layer.build().unwrap();
@@ -406,39 +389,29 @@ async fn what_administrators_do_takes_effect_at_once_although_rejections_are_rem
 /// In Redis each log is a separate key, which only its own policies name.
 #[tokio::test]
 async fn a_reset_forgets_the_logs_of_all_tiers_and_of_the_rules_that_are_tried() {
-    let store = RedisStore::new(shared_server().url()).unwrap();
+    let store = shared_store().build().unwrap();
     let log = |name| QuotaPolicy::per_day(name, 50).with_algorithm(Algorithm::SlidingWindowLog);
     let of = |names: [&'static str; 2]| {
         let [first, second] = names.map(|name| [log(name)]);
         Rules::new().tier("free", first).tier("premium", second)
     };
-    let layer = RateLimitLayerBuilder::from(Limiter::builder(store.clone()).deadline(Duration::from_secs(30)))
-        .decision_in_response()
+    let layer = limits(store.clone())
         .scope("resets")
-        .key(key::header("x-user-id"))
         .tiers(Tiers::from_fn(|_| Some("premium")))
         .rules(of(["free log", "premium log"]))
         .build()
         .unwrap();
     let user = Scope::new("resets").partition(&PartitionKey::new("x-user-id", USER));
-    let left = async |name| {
-        let plan = Plan::new(PolicySet::new([log(name)]).unwrap(), user, 1);
-        let decision = store.peek(plan).await.unwrap();
-        decision.allowances().next().unwrap().remaining()
-    };
+    let left = async |name| remaining(&store.peek(plan([log(name)], user, 1)).await.unwrap());
     ask(&layer, USER).await;
-    layer
-        .limiter()
-        .rules()
-        .roll_out(100, of(["other log", "tried log"]))
-        .unwrap();
+    let admin = layer.limiter();
+    admin.rules().roll_out(100, of(["other log", "tried log"])).unwrap();
     ask(&layer, USER).await;
-    assert_eq!((left("premium log").await, left("tried log").await), (49, 49));
-    layer
-        .limiter()
+    assert_eq!([left("premium log").await, left("tried log").await], [[49], [49]]);
+    admin
         .caller(&PartitionKey::new("x-user-id", USER))
         .reset()
         .await
         .unwrap();
-    assert_eq!((left("premium log").await, left("tried log").await), (50, 50));
+    assert_eq!([left("premium log").await, left("tried log").await], [[50], [50]]);
 }

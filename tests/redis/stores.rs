@@ -90,12 +90,8 @@ async fn transfer(
 ) -> RateLimitBody<Full<Bytes>> {
     let alice = key::from_fn(|_| Some(PartitionKey::new("user", "alice")));
     let builder = limits_by(alice, Arc::clone(&bench.store)).scope(bench.scope);
-    let limits = policies
-        .iter()
-        .cloned()
-        .fold(builder, RateLimitLayerBuilder::policy)
-        .build()
-        .unwrap();
+    let builder = policies.iter().cloned().fold(builder, RateLimitLayerBuilder::policy);
+    let limits = builder.build().unwrap();
     let handler = service_fn(move |request: Request<RequestContentBody<Full<Bytes>>>| {
         let response = Full::from(response.clone());
         async {
@@ -231,11 +227,8 @@ fn every_algorithm() -> Vec<QuotaPolicy> {
 async fn every_key_expires_however_it_counts() {
     let server = RedisServer::start();
     // At the beginning of an hour, the windows of a counter and the jitter are more than twice a window.
-    let store = RedisStore::builder(server.url())
-        .lease_time(Duration::from_secs(60))
-        .expiry_jitter(Duration::ZERO)
-        .build()
-        .unwrap();
+    let store = RedisStore::builder(server.url()).lease_time(Duration::from_secs(60));
+    let store = store.expiry_jitter(Duration::ZERO).build().unwrap();
     let ways: [fn(&Decision) -> Option<Settlement>; 4] = [
         |_| None,
         |decision| Some(Settlement::new(decision, 50)),

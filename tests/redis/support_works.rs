@@ -18,14 +18,10 @@ const LONG: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(100);
 
 #[test]
-fn a_started_server_answers_at_its_url() {
+fn a_started_server_answers_at_its_url_and_the_shared_one_is_one_server() {
     let server = RedisServer::start();
     assert_eq!(server.url(), format!("redis://127.0.0.1:{}/", server.port()));
     assert_eq!(server.command(&["PING"]), "PONG");
-}
-
-#[test]
-fn the_shared_server_is_one_server() {
     assert_eq!(shared_server().command(&["PING"]), "PONG");
     assert_eq!(shared_server().pid(), shared_server().pid());
 }
@@ -181,7 +177,7 @@ async fn a_proxy_forwards_and_counts_connections() {
     assert_eq!(proxy.url(), format!("redis://127.0.0.1:{}/", proxy.port()));
     assert_eq!(proxy.connections(), 0);
     for count in 1..=2 {
-        assert_eq!(ping(&mut connect(&proxy).await).await, "+PONG\r\n");
+        assert_pong(&mut connect(&proxy).await).await;
         assert_eq!(proxy.connections(), count);
     }
 }
@@ -189,9 +185,7 @@ async fn a_proxy_forwards_and_counts_connections() {
 #[tokio::test]
 async fn a_swallowing_proxy_keeps_connections_open_and_silent() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port()).await;
-    let mut old = connect(&proxy).await;
-    assert_eq!(ping(&mut old).await, "+PONG\r\n");
+    let (proxy, mut old) = proxied(&server).await;
     proxy.set_mode(Mode::Swallow);
     let mut new = connect(&proxy).await;
     server.kill();
@@ -203,41 +197,34 @@ async fn a_swallowing_proxy_keeps_connections_open_and_silent() {
 
 #[tokio::test]
 async fn a_swallowing_proxy_forwards_again_without_what_it_swallowed() {
-    let proxy = Proxy::start(shared_server().port()).await;
-    let mut client = connect(&proxy).await;
+    let (proxy, mut client) = proxied(shared_server()).await;
     proxy.set_mode(Mode::Swallow);
     client.write_all(b"ECHO lost\r\n").await.unwrap();
     timeout(SHORT, ping(&mut client)).await.unwrap_err();
     proxy.set_mode(Mode::Forward);
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    assert_pong(&mut client).await;
 }
 
 #[tokio::test]
 async fn a_rejecting_proxy_closes_new_connections_and_keeps_old_ones() {
-    let proxy = Proxy::start(shared_server().port()).await;
-    let mut old = connect(&proxy).await;
-    assert_eq!(ping(&mut old).await, "+PONG\r\n");
+    let (proxy, mut old) = proxied(shared_server()).await;
     proxy.set_mode(Mode::Reject);
     assert_closed(&mut connect(&proxy).await).await;
-    assert_eq!(ping(&mut old).await, "+PONG\r\n");
+    assert_pong(&mut old).await;
     assert_eq!(proxy.connections(), 2);
 }
 
 #[tokio::test]
 async fn a_cut_closes_open_connections_only() {
-    let proxy = Proxy::start(shared_server().port()).await;
-    let mut old = connect(&proxy).await;
-    assert_eq!(ping(&mut old).await, "+PONG\r\n");
+    let (proxy, mut old) = proxied(shared_server()).await;
     proxy.cut().await;
     assert_closed(&mut old).await;
-    assert_eq!(ping(&mut connect(&proxy).await).await, "+PONG\r\n");
+    assert_pong(&mut connect(&proxy).await).await;
 }
 
 #[tokio::test]
 async fn a_reset_is_an_error_where_a_cut_is_an_end() {
-    let proxy = Proxy::start(shared_server().port()).await;
-    let mut client = connect(&proxy).await;
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    let (proxy, mut client) = proxied(shared_server()).await;
     proxy.reset().await;
     let error = timeout(LONG, client.read(&mut [0; 64])).await.unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
@@ -245,15 +232,14 @@ async fn a_reset_is_an_error_where_a_cut_is_an_end() {
     assert_closed(&mut connect(&proxy).await).await;
     proxy.set_mode(Mode::Forward);
     let mut client = connect(&proxy).await;
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    assert_pong(&mut client).await;
     proxy.cut().await;
     assert_eq!(timeout(LONG, client.read(&mut [0; 64])).await.unwrap().unwrap(), 0);
 }
 
 #[tokio::test]
 async fn a_delaying_proxy_keeps_the_order_also_when_the_delay_ends() {
-    let proxy = Proxy::start(shared_server().port()).await;
-    let mut client = connect(&proxy).await;
+    let (proxy, mut client) = proxied(shared_server()).await;
     proxy.set_mode(Mode::Delay(SHORT));
     client.write_all(b"ECHO first\r\n").await.unwrap();
     timeout(SHORT, client.readable()).await.unwrap_err();
@@ -268,8 +254,7 @@ async fn a_delaying_proxy_keeps_the_order_also_when_the_delay_ends() {
 #[tokio::test]
 async fn one_direction_can_be_swallowed_alone() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port()).await;
-    let mut client = connect(&proxy).await;
+    let (proxy, mut client) = proxied(&server).await;
     proxy.set_mode(Mode::SwallowReplies);
     client.write_all(b"SET heard yes\r\n").await.unwrap();
     timeout(SHORT, client.readable()).await.unwrap_err();
@@ -279,26 +264,23 @@ async fn one_direction_can_be_swallowed_alone() {
     timeout(SHORT, client.readable()).await.unwrap_err();
     assert_eq!(server.command(&["GET", "heard"]), "yes");
     proxy.set_mode(Mode::Forward);
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    assert_pong(&mut client).await;
 }
 
 #[tokio::test]
 async fn a_connection_can_end_in_the_middle_of_a_reply() {
-    let proxy = Proxy::start(shared_server().port()).await;
-    let mut client = connect(&proxy).await;
-    proxy.set_mode(Mode::CutAfter(9));
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    let (proxy, mut client) = proxied(shared_server()).await;
+    proxy.set_mode(Mode::CutAfter(7 + 9));
+    assert_pong(&mut client).await;
     assert_eq!(ping(&mut client).await, "+P");
     assert_closed(&mut client).await;
-    assert_eq!(ping(&mut connect(&proxy).await).await, "+PONG\r\n");
+    assert_pong(&mut connect(&proxy).await).await;
 }
 
 #[tokio::test]
 async fn a_proxy_shows_the_end_of_the_server() {
     let server = RedisServer::start();
-    let proxy = Proxy::start(server.port()).await;
-    let mut client = connect(&proxy).await;
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    let (proxy, mut client) = proxied(&server).await;
     server.kill();
     assert_closed(&mut client).await;
     assert_closed(&mut connect(&proxy).await).await;
@@ -309,7 +291,7 @@ async fn a_dropped_proxy_is_gone() {
     let proxy = Proxy::start(shared_server().port()).await;
     let port = proxy.port();
     let mut client = connect(&proxy).await;
-    assert_eq!(ping(&mut client).await, "+PONG\r\n");
+    assert_pong(&mut client).await;
     drop(proxy);
     assert_closed(&mut client).await;
     // A process that another test is just starting holds the listener too, until it runs its own program.
@@ -346,6 +328,18 @@ fn is_alive(pid: u32) -> bool {
         .status()
         .unwrap()
         .success()
+}
+
+/// A proxy in front of a server, and a client that it has served.
+async fn proxied(server: &RedisServer) -> (Proxy, TcpStream) {
+    let proxy = Proxy::start(server.port()).await;
+    let mut client = connect(&proxy).await;
+    assert_pong(&mut client).await;
+    (proxy, client)
+}
+
+async fn assert_pong(client: &mut TcpStream) {
+    assert_eq!(ping(client).await, "+PONG\r\n");
 }
 
 async fn connect(proxy: &Proxy) -> TcpStream {

@@ -14,11 +14,11 @@ use std::{
 use futures_util::future::join_all;
 use test_kit::{RedisServer, ScriptCall, ScriptedServer};
 use tower_quota::{
-    Algorithm, Decision, Outcome, PartitionId, PartitionKey, Plan, PolicySet, QuotaPolicy, RedisStore, Scope,
-    Settlement, Store,
+    Algorithm, Decision, Outcome, PartitionId, Plan, PolicySet, QuotaPolicy, RedisStore, Settlement, Store,
     clock::{Clock, Timestamp},
 };
 
+use super::support::{DAY, set, user};
 use crate::scripts;
 
 const START: u64 = 1_700_000_000_000_000;
@@ -253,11 +253,11 @@ fn configurations(chance: &mut Chance) -> [PolicySet; 4] {
         fast("large", 1_000_000).with_burst_capacity(1 << 40),
         fast("fast", 999_999_999_999_989).with_burst_capacity(9),
     ];
-    [buckets, other, wide.to_vec(), keys.to_vec()].map(|policies| PolicySet::new(policies).unwrap())
+    [buckets, other, wide.to_vec(), keys.to_vec()].map(set)
 }
 
 fn partition(number: u64) -> PartitionId {
-    Scope::new("twins").partition(&PartitionKey::new("user", number.to_be_bytes()))
+    user("twins", number.to_be_bytes())
 }
 
 /// Changes values as foreign programs may have left them.
@@ -411,7 +411,7 @@ async fn agree_on_replies_and_values(interpreter: Option<Interpreter>) -> Arc<Tw
         let store = RedisStore::builder(server.url())
             .connections(1)
             .key_prefix(format!("{run}:"))
-            .lease_time(Duration::from_secs(86_400));
+            .lease_time(DAY);
         // The interpreter is told the time of the server.
         let store = if run < 7 { store.clock(clock.clone()) } else { store };
         let store = store.build().unwrap();
@@ -455,21 +455,16 @@ async fn a_server_that_forgets_a_script_gets_it_once_however_many_calls_are_unde
         let forgetful = Arc::clone(&forgetful);
         ScriptedServer::start(move |call| forgetful.answer(&call)).await
     };
-    let store = RedisStore::builder(server.url())
-        .connections(1)
-        .decisions_per_call(1)
-        .build()
-        .unwrap();
-    let policies = PolicySet::new([QuotaPolicy::per_day("daily", 100)]).unwrap();
+    let store = RedisStore::builder(server.url()).connections(1);
+    let store = store.decisions_per_call(1).build().unwrap();
+    let policies = set([QuotaPolicy::per_day("daily", 100)]);
     for times in 1..=5 {
         forgetful.knows.store(false, Ordering::SeqCst);
         let plans = (0..100).map(|user| Plan::new(policies.clone(), partition(user), 1));
         let decisions = join_all(plans.map(|plan| store.decide(plan))).await;
-        assert!(
-            decisions
-                .iter()
-                .all(|it| it.as_ref().unwrap().outcome() == Outcome::Allowed)
-        );
+        for decision in decisions {
+            assert_eq!(decision.unwrap().outcome(), Outcome::Allowed);
+        }
         assert_eq!(forgetful.loaded.load(Ordering::SeqCst), times);
     }
 }
