@@ -75,46 +75,6 @@ fn per_minute(quota: u64, algorithm: Algorithm) -> QuotaPolicy {
     QuotaPolicy::per_minute("minute", quota).with_algorithm(algorithm)
 }
 
-/// A refund must not return units that were charged by later requests.
-#[test]
-fn a_late_refund_never_gives_more_than_a_smaller_charge_would_have_left() {
-    let charges = (0..=20_u64, 1..=20_u64, 0..90_u64, 0..=20_u64, 0..90_u64, 0..=20_u64);
-    for_any(
-        40,
-        charges,
-        async |(before, cost, pause, later, other_pause, actual)| {
-            let policy = per_minute(20, Algorithm::TokenBucket);
-            let actual = actual.min(cost);
-            let (asked, spared) = (Caller::of_each_store(), Caller::of_each_store());
-            for (asked, spared) in asked.iter().zip(&spared) {
-                let mut decision = None;
-                for (caller, cost) in [(asked, cost), (spared, actual)] {
-                    caller.decide(&policy, before).await;
-                    decision = decision.or(Some(caller.decide(&policy, cost).await));
-                    caller.step((pause * SECOND) as i64);
-                }
-                let decision = decision.unwrap();
-                // A refund is compared only where the larger charge, and the one after it, are allowed.
-                if decision.outcome() != Outcome::Allowed
-                    || asked.decide(&policy, later).await.outcome() != Outcome::Allowed
-                {
-                    return;
-                }
-                spared.allowed(&policy, later).await;
-                for caller in [asked, spared] {
-                    caller.step((other_pause * SECOND) as i64);
-                }
-                asked.settle(Settlement::new(&decision, actual)).await;
-                let (left, most) = (asked.left(&policy).await, spared.left(&policy).await);
-                assert!(left <= most, "{:?}: {left} of {most}", asked.store);
-                if before + later == 0 {
-                    assert_eq!(left, most, "{:?}: nobody else has come", asked.store);
-                }
-            }
-        },
-    );
-}
-
 /// L22: a log that the plan does not name is a separate key in Redis, which cannot be found without its policy.
 #[tokio::test]
 async fn a_reset_forgets_all_but_slots_and_logs_that_the_plan_does_not_name_in_both_stores() {
@@ -269,48 +229,4 @@ async fn what_a_store_has_lost_is_not_given_back_later() {
         alice.settle(Settlement::refund_all(&lost)).await;
         assert_eq!(alice.left(&policy).await, 7, "{store:?}");
     }
-}
-
-/// L4, D18: for any history, and for any step back of the clock.
-#[test]
-fn waiting_for_retry_after_is_enough_after_a_step_back_too() {
-    let charges = proptest::collection::vec(
-        (-5_000_000..4_000_000_i64, 0..=7_u64, proptest::option::of(0..9_u64)),
-        1..12,
-    );
-    let lockouts = prop_oneof![1 => Just(None), 1 => select(vec![1_u64, 5, 90]).prop_map(Some)];
-    let policies = (0..7_usize, select(vec![1_u64, 2, 7, 60]), 1..=20_u64, lockouts);
-    for_any(
-        150,
-        (policies, charges, 0..=5_000_000_i64, 1..=10_u64),
-        async |(policy, charges, back, cost)| {
-            let (which, seconds, quota, lockout) = policy;
-            let algorithm = all_algorithms()[which].algorithm();
-            let mut policy = QuotaPolicy::new("any", quota, Duration::from_secs(seconds)).with_algorithm(algorithm);
-            if let Some(seconds) = lockout.filter(|_| !matches!(algorithm, Algorithm::LeakyBucketQueue { .. })) {
-                policy = policy.with_lockout(Duration::from_secs(seconds));
-            }
-            for caller in Caller::of_each_store() {
-                for (pause, cost, actual) in &charges {
-                    caller.step(*pause);
-                    let decision = caller.decide(&policy, *cost).await;
-                    if let Some(actual) = actual {
-                        caller.settle(Settlement::new(&decision, *actual)).await;
-                    }
-                }
-                caller.step(-back);
-                let rejected = caller.decide(&policy, cost).await;
-                let Some(wait) = rejected.retry_after() else { continue };
-                caller.step(wait.as_micros() as i64 - 1);
-                assert_eq!(
-                    caller.decide(&policy, cost).await.outcome(),
-                    Outcome::Rejected,
-                    "{:?}",
-                    caller.store
-                );
-                caller.step(1);
-                caller.allowed(&policy, cost).await;
-            }
-        },
-    );
 }

@@ -240,23 +240,6 @@ fn team() -> QuotaPolicy {
     QuotaPolicy::per_day("team", 5)
 }
 
-#[tokio::test]
-async fn a_reset_of_a_user_leaves_the_team_of_the_same_value_as_it_is() {
-    for place in Place::all() {
-        for team in [team(), team().with_algorithm(Algorithm::SlidingWindowLog)] {
-            let limiter = limiter(&place, team);
-            let (alice, red) = (limiter.caller("alice"), limiter.keyed_by("team", "red"));
-            red.reset().await.unwrap();
-            assert!(alice.keyed_by("team", "red").check().await.outcome().is_admitted());
-            assert_eq!(left(&red).await, [4], "{:?}", place.form);
-            limiter.caller("red").reset().await.unwrap();
-            assert_eq!(left(&red).await, [4], "{:?}", place.form);
-            red.reset().await.unwrap();
-            assert_eq!(left(&red).await, [5], "{:?}", place.form);
-        }
-    }
-}
-
 /// The units of a batch are in no store.
 #[tokio::test]
 async fn a_reset_of_a_user_leaves_the_batch_of_the_team_of_the_same_value() {
