@@ -219,7 +219,10 @@ async fn without_the_setting_and_with_batches_of_one_unit_or_other_policies_ever
         let scene = Scene::new(Timing::Later);
         let layer = scene.layer(policies.clone());
         assert_eq!(allowed(&layer, 90).await, 90);
-        assert_eq!(scene.store.calls(), 90, "{policies:?}");
+        // Only slots are given back.
+        let slots = policies.iter().filter(|policy| policy.name() == "at once").count();
+        let asked = (scene.store.calls(), scene.store.settlements());
+        assert_eq!(asked, (90, 90 * slots), "{policies:?}");
         assert_eq!(Handle::current().metrics().num_alive_tasks(), 0);
     }
 }
