@@ -14,6 +14,7 @@ use tower_quota::{
     PolicySet, QuotaPolicy, QuotaUnit, RedisStore, Settlement, Store, StoreFuture,
     calendar::{CalendarPeriod, CalendarWindow, Weekday},
     clock::{Clock, Timestamp},
+    redis::{AsyncConnectionConfig, Client},
 };
 
 use super::model::{
@@ -417,16 +418,21 @@ fn agos() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![1 => Just(None), 3 => agos.prop_map(Some)]
 }
 
-/// Every other store uses the connections of a pool.
+/// Every other store uses connections that it does not open itself, like those of a pool.
 fn stores() -> (Clock, MemoryStore, RedisStore) {
     use std::sync::atomic::{AtomicBool, Ordering};
-    static IS_POOLED: AtomicBool = AtomicBool::new(false);
+    static IS_GIVEN: AtomicBool = AtomicBool::new(false);
 
     let clock = Clock::manual(Timestamp::from_micros(START));
-    let builder = match IS_POOLED.fetch_not(Ordering::Relaxed) {
-        true => RedisStore::from_pool(crate::pool()).connection_timeout(Duration::from_secs(60)),
-        false => crate::shared_store(),
-    };
+    let mut builder = crate::shared_store();
+    if IS_GIVEN.fetch_not(Ordering::Relaxed) {
+        // On a busy machine, a reply may take longer than the default timeout.
+        builder = builder.connect_with(async |to| {
+            let config = AsyncConnectionConfig::new().set_response_timeout(None);
+            let client = Client::open(to)?;
+            client.get_multiplexed_async_connection_with_config(&config).await
+        });
+    }
     let builder = builder.connections(1).lease_time(LEASE_TIME).clock(clock.clone());
     (clock.clone(), memory(&clock), builder.build().unwrap())
 }

@@ -38,16 +38,7 @@ mod twin_scripts;
 use std::time::Duration;
 
 use test_kit::shared_server;
-use tower_quota::{
-    RedisStore, RedisStoreBuilder,
-    redis::{RedisConnectionManager, bb8},
-};
-
-/// A pool of a program that also has other uses for Redis.
-fn pool() -> bb8::Pool<RedisConnectionManager> {
-    let manager = RedisConnectionManager::new(shared_server().url()).expect("the URL is valid");
-    bb8::Pool::builder().build_unchecked(manager)
-}
+use tower_quota::{RedisStore, RedisStoreBuilder};
 
 /// A store on the one server of this process. It waits for its connections also while the other tests keep the machine busy.
 fn shared_store() -> RedisStoreBuilder {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use test_kit::{RedisServer, limits_by, load::until, memory};
+use test_kit::{RedisServer, limits_by, load::until, memory, shared_server};
 use tower::{ServiceBuilder, ServiceExt, service_fn};
 use tower_quota::{
     Algorithm, Decision, Direction, Outcome, PartitionKey, Plan, QuotaPolicy, RateLimitBody, RateLimitLayerBuilder,
@@ -14,10 +14,17 @@ use tower_quota::{
     clock::{Clock, Timestamp},
     content::{RequestContentBody, RequestContentLayer},
     key,
+    redis::{RedisConnectionManager, bb8},
     test_util::check_store,
 };
 
 use super::support::{life, plan, remaining, shared_cluster_store, user};
+
+/// A pool of a program that also has other uses for Redis.
+fn pool() -> bb8::Pool<RedisConnectionManager> {
+    let manager = RedisConnectionManager::new(shared_server().url()).expect("the URL is valid");
+    bb8::Pool::builder().build_unchecked(manager)
+}
 
 /// The start of the clocks.
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -45,7 +52,7 @@ impl Bench {
 
     fn pooled(scope: &'static str) -> Self {
         // The same server has the scope of the other store.
-        Self::on(scope, RedisStore::from_pool(crate::pool()).key_prefix("pooled:"))
+        Self::on(scope, RedisStore::from_pool(pool()).key_prefix("pooled:"))
     }
 
     fn cluster(scope: &'static str) -> Self {
