@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_fields::{
-    FieldErrorKind, MAX_INTEGER,
+    FieldErrorKind as Kind, MAX_INTEGER,
     draft06::{PolicyItem, RateLimitLimit, RateLimitPolicy, RateLimitRemaining, RateLimitReset},
 };
 
@@ -11,7 +11,7 @@ fn policy(value: &str) -> RateLimitPolicy {
     RateLimitPolicy::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
 }
 
-fn malformed_policy(value: &str) -> FieldErrorKind {
+fn malformed_policy(value: &str) -> Kind {
     RateLimitPolicy::parse([value]).expect_err(value).kind()
 }
 
@@ -26,31 +26,25 @@ fn parameters_of_the_numbers_are_ignored() {
 #[test]
 fn a_number_that_is_not_one_integer_is_malformed() {
     for (value, kind) in [
-        ("100, 100;w=60", FieldErrorKind::Syntax),
-        ("-1", FieldErrorKind::Range),
-        ("1.5", FieldErrorKind::Item),
-        ("\"100\"", FieldErrorKind::Item),
-        ("", FieldErrorKind::Empty),
-        ("1000000000000000", FieldErrorKind::Syntax),
+        ("100, 100;w=60", Kind::Syntax),
+        ("-1", Kind::Range),
+        ("1.5", Kind::Item),
+        ("\"100\"", Kind::Item),
+        ("", Kind::Empty),
+        ("1000000000000000", Kind::Syntax),
     ] {
         assert_eq!(RateLimitLimit::parse([value]).unwrap_err().kind(), kind, "{value}");
         assert_eq!(RateLimitRemaining::parse([value]).unwrap_err().kind(), kind, "{value}");
         assert_eq!(RateLimitReset::parse([value]).unwrap_err().kind(), kind, "{value}");
     }
-    assert_eq!(
-        RateLimitLimit::parse(["1", "1"]).unwrap_err().kind(),
-        FieldErrorKind::Syntax
-    );
+    assert_eq!(RateLimitLimit::parse(["1", "1"]).unwrap_err().kind(), Kind::Syntax);
 }
 
 /// J20
 #[test]
 fn field_names_are_read_without_regard_to_case() {
     let headers = crate::headers(&[("Ratelimit-Remaining", "99"), ("RATELIMIT-POLICY", "10;w=1")]);
-    assert_eq!(
-        RateLimitRemaining::read(&headers).unwrap().map(RateLimitRemaining::get),
-        Some(99)
-    );
+    assert_eq!(RateLimitRemaining::read(&headers).unwrap().unwrap().get(), 99);
     assert_eq!(RateLimitPolicy::read(&headers).unwrap().unwrap().items()[0].quota(), 10);
     assert_eq!(RateLimitLimit::read(&headers), Ok(None));
 }
@@ -58,29 +52,23 @@ fn field_names_are_read_without_regard_to_case() {
 /// J6, J19, X4
 #[test]
 fn every_policy_has_a_window_and_zero_is_read_but_not_made() {
-    assert_eq!(malformed_policy("100"), FieldErrorKind::Missing);
-    assert_eq!(malformed_policy("100;w=60, 10"), FieldErrorKind::Missing);
-    assert_eq!(malformed_policy("100;w=-1"), FieldErrorKind::Range);
-    assert_eq!(malformed_policy("100;w=1.5"), FieldErrorKind::Type);
+    assert_eq!(malformed_policy("100"), Kind::Missing);
+    assert_eq!(malformed_policy("100;w=60, 10"), Kind::Missing);
+    assert_eq!(malformed_policy("100;w=-1"), Kind::Range);
+    assert_eq!(malformed_policy("100;w=1.5"), Kind::Type);
     assert_eq!(policy("100;w=0").items()[0].window(), Duration::ZERO);
-    assert_eq!(
-        PolicyItem::new(100, Duration::ZERO).unwrap_err().kind(),
-        FieldErrorKind::Range
-    );
-    assert_eq!(
-        PolicyItem::new(100, Duration::from_millis(500)).unwrap_err().kind(),
-        FieldErrorKind::Range
-    );
+    for window in [Duration::ZERO, Duration::from_millis(500)] {
+        assert_eq!(PolicyItem::new(100, window).unwrap_err().kind(), Kind::Range);
+    }
 }
 
 /// J7, X32
 #[test]
 fn two_policies_with_one_quota_are_neither_read_nor_written() {
-    assert_eq!(malformed_policy("10;w=1, 10;w=60"), FieldErrorKind::Duplicate);
-    assert_eq!(malformed_policy("10;w=1, 5;w=7, 10;w=60"), FieldErrorKind::Duplicate);
-    let item = PolicyItem::new(10, Duration::from_secs(1)).unwrap();
-    let error = RateLimitPolicy::new([item.clone(), item]).unwrap_err();
-    assert_eq!(error.kind(), FieldErrorKind::Duplicate);
+    assert_eq!(malformed_policy("10;w=1, 10;w=60"), Kind::Duplicate);
+    assert_eq!(malformed_policy("10;w=1, 5;w=7, 10;w=60"), Kind::Duplicate);
+    let items = [(); 2].map(|()| PolicyItem::new(10, Duration::from_secs(1)).unwrap());
+    assert_eq!(RateLimitPolicy::new(items).unwrap_err().kind(), Kind::Duplicate);
 }
 
 /// J5, K18
@@ -88,12 +76,9 @@ fn two_policies_with_one_quota_are_neither_read_nor_written() {
 fn a_list_of_anything_but_integers_is_malformed() {
     for value in ["", "a;w=1", "\"a\";w=1", "10;w=1, a;w=1", "1.5;w=1"] {
         let kind = malformed_policy(value);
-        assert!(
-            matches!(kind, FieldErrorKind::Empty | FieldErrorKind::Item),
-            "{value}: {kind:?}"
-        );
+        assert!(matches!(kind, Kind::Empty | Kind::Item), "{value}: {kind:?}");
     }
-    assert_eq!(malformed_policy("-1;w=1"), FieldErrorKind::Range);
+    assert_eq!(malformed_policy("-1;w=1"), Kind::Range);
 }
 
 /// J14, J29: names, units and partition keys have no place here.
@@ -102,13 +87,11 @@ fn parameters_of_later_drafts_are_not_written() {
     let item = || PolicyItem::new(10, Duration::from_secs(1)).unwrap();
     for name in ["q", "qu", "pk", "w"] {
         let error = item().with_unprefixed_extension(name, 1).unwrap_err();
-        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+        assert_eq!(error.kind(), Kind::Extension, "{name}");
     }
     let scoped = item().with_extension("acme-auth-scope", true).unwrap();
-    assert_eq!(
-        RateLimitPolicy::new([scoped]).unwrap().to_string(),
-        "10;w=1;acme-auth-scope"
-    );
+    let written = RateLimitPolicy::new([scoped]).unwrap().to_string();
+    assert_eq!(written, "10;w=1;acme-auth-scope");
 }
 
 /// J9: a client that waits that long has waited long enough.
@@ -123,9 +106,6 @@ fn a_reset_is_rounded_up_to_whole_seconds() {
 /// J2, J15: dates came with RFC 9651 only.
 #[test]
 fn types_that_rfc_8941_does_not_have_are_malformed() {
-    assert_eq!(malformed_policy("10;w=1;x=@7"), FieldErrorKind::Syntax);
-    assert_eq!(
-        RateLimitLimit::parse(["100;x=@7"]).unwrap_err().kind(),
-        FieldErrorKind::Syntax
-    );
+    assert_eq!(malformed_policy("10;w=1;x=@7"), Kind::Syntax);
+    assert_eq!(RateLimitLimit::parse(["100;x=@7"]).unwrap_err().kind(), Kind::Syntax);
 }

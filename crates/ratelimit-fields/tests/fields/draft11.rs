@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use ratelimit_fields::{
-    ExtensionValue, FieldErrorKind, Hints, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, Unit,
+    ExtensionValue, FieldErrorKind as Kind, Hints, MAX_INTEGER, MAX_ITEMS, MAX_LENGTH, Unit,
     draft11::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
 };
 
@@ -20,11 +20,11 @@ fn limit(value: &str) -> RateLimit {
     RateLimit::parse([value]).unwrap_or_else(|error| panic!("{value}: {error}"))
 }
 
-fn malformed_policy(value: &str) -> FieldErrorKind {
+fn malformed_policy(value: &str) -> Kind {
     RateLimitPolicy::parse([value]).expect_err(value).kind()
 }
 
-fn malformed_limit(value: &str) -> FieldErrorKind {
+fn malformed_limit(value: &str) -> Kind {
     RateLimit::parse([value]).expect_err(value).kind()
 }
 
@@ -35,10 +35,8 @@ fn limits_are_written_from_what_they_mean() {
         .unwrap()
         .with_reset(Duration::from_millis(59_001))
         .with_partition_key(*b"App-999");
-    assert_eq!(
-        RateLimit::new([item]).unwrap().to_string(),
-        r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#
-    );
+    let written = RateLimit::new([item]).unwrap().to_string();
+    assert_eq!(written, r#""default";r=300000000;t=60;pk=:QXBwLTk5OQ==:"#);
     let endless = LimitItem::new("default", 1).unwrap().with_reset(Duration::MAX);
     assert_eq!(endless.reset(), Some(seconds(MAX_INTEGER)));
 }
@@ -54,35 +52,35 @@ fn lists_are_read_with_and_without_spaces_where_they_may_be() {
     ] {
         assert_eq!(policy(value), spaced, "{value}");
     }
-    assert_eq!(malformed_policy(r#""burst" ;q=100"#), FieldErrorKind::Syntax);
+    assert_eq!(malformed_policy(r#""burst" ;q=100"#), Kind::Syntax);
 }
 
 /// A1
 #[test]
 fn a_field_without_items_is_neither_read_nor_written() {
-    assert_eq!(malformed_policy(""), FieldErrorKind::Empty);
-    assert_eq!(malformed_limit("  "), FieldErrorKind::Empty);
-    assert_eq!(RateLimit::new([]).unwrap_err().kind(), FieldErrorKind::Empty);
-    assert_eq!(RateLimitPolicy::new([]).unwrap_err().kind(), FieldErrorKind::Empty);
+    assert_eq!(malformed_policy(""), Kind::Empty);
+    assert_eq!(malformed_limit("  "), Kind::Empty);
+    assert_eq!(RateLimit::new([]).unwrap_err().kind(), Kind::Empty);
+    assert_eq!(RateLimitPolicy::new([]).unwrap_err().kind(), Kind::Empty);
 }
 
 /// A6, A7, A10, A15, A16, X3, X4
 #[test]
 fn a_policy_without_quota_or_with_parameters_of_wrong_type_or_range_is_malformed() {
     for (value, kind) in [
-        (r#""default";w=10"#, FieldErrorKind::Missing),
-        (r#""default";l=100"#, FieldErrorKind::Missing),
-        (r#""d";q=-1"#, FieldErrorKind::Range),
-        (r#""d";q=1.5"#, FieldErrorKind::Type),
-        (r#""d";q="100""#, FieldErrorKind::Type),
-        (r#""d";q"#, FieldErrorKind::Type),
-        (r#""d";q=1;qu=content-bytes"#, FieldErrorKind::Type),
-        (r#""d";q=1;w=0"#, FieldErrorKind::Range),
-        (r#""d";q=1;w=-5"#, FieldErrorKind::Range),
-        (r#""d";q=1;w=0.5"#, FieldErrorKind::Type),
-        (r#""d";q=1;pk="u1""#, FieldErrorKind::Type),
-        (r#""d";q=1;pk=u1"#, FieldErrorKind::Type),
-        (r#""d";q=1000000000000000"#, FieldErrorKind::Syntax),
+        (r#""default";w=10"#, Kind::Missing),
+        (r#""default";l=100"#, Kind::Missing),
+        (r#""d";q=-1"#, Kind::Range),
+        (r#""d";q=1.5"#, Kind::Type),
+        (r#""d";q="100""#, Kind::Type),
+        (r#""d";q"#, Kind::Type),
+        (r#""d";q=1;qu=content-bytes"#, Kind::Type),
+        (r#""d";q=1;w=0"#, Kind::Range),
+        (r#""d";q=1;w=-5"#, Kind::Range),
+        (r#""d";q=1;w=0.5"#, Kind::Type),
+        (r#""d";q=1;pk="u1""#, Kind::Type),
+        (r#""d";q=1;pk=u1"#, Kind::Type),
+        (r#""d";q=1000000000000000"#, Kind::Syntax),
     ] {
         assert_eq!(malformed_policy(value), kind, "{value}");
     }
@@ -92,16 +90,16 @@ fn a_policy_without_quota_or_with_parameters_of_wrong_type_or_range_is_malformed
 #[test]
 fn a_limit_list_with_anything_wrong_in_it_is_malformed_as_a_whole() {
     for (value, kind) in [
-        (r#""quota";t=1"#, FieldErrorKind::Missing),
-        (r#""d";r=1;t=-1"#, FieldErrorKind::Range),
-        (r#""d";r=1;t=1.5"#, FieldErrorKind::Type),
-        (r#""a";r=1, "b";r=x"#, FieldErrorKind::Type),
-        (r#"("a" "b");r=1"#, FieldErrorKind::Item),
-        (r#""d";r=50,"#, FieldErrorKind::Syntax),
-        (r#""d";R=50"#, FieldErrorKind::Syntax),
-        (r#""d";r=1000000000000000"#, FieldErrorKind::Syntax),
-        (r#""d";r=-1"#, FieldErrorKind::Range),
-        ("???", FieldErrorKind::Syntax),
+        (r#""quota";t=1"#, Kind::Missing),
+        (r#""d";r=1;t=-1"#, Kind::Range),
+        (r#""d";r=1;t=1.5"#, Kind::Type),
+        (r#""a";r=1, "b";r=x"#, Kind::Type),
+        (r#"("a" "b");r=1"#, Kind::Item),
+        (r#""d";r=50,"#, Kind::Syntax),
+        (r#""d";R=50"#, Kind::Syntax),
+        (r#""d";r=1000000000000000"#, Kind::Syntax),
+        (r#""d";r=-1"#, Kind::Range),
+        ("???", Kind::Syntax),
     ] {
         assert_eq!(malformed_limit(value), kind, "{value}");
     }
@@ -121,82 +119,50 @@ fn parameters_that_the_draft_does_not_define_are_comments() {
     let field = policy(r#""sliding";q=100;w=60;burst=1000;comment="sliding";a;b=1.5;c=@7;d=%"%c3%bc";e=:YQ==:"#);
     let item = &field.items()[0];
     assert_eq!((item.quota(), item.window()), (100, Some(seconds(60))));
-    let shown: Vec<String> = item
-        .extensions()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    assert_eq!(
-        shown,
-        [
-            "burst=1000",
-            r#"comment="sliding""#,
-            "a=?1",
-            "b=1.5",
-            "c=@7",
-            r#"d=%"%c3%bc""#,
-            "e=:YQ==:"
-        ]
-    );
+    let shown = item.extensions().map(|(name, value)| format!("{name}={value};"));
+    let expected = r#"burst=1000;comment="sliding";a=?1;b=1.5;c=@7;d=%"%c3%bc";e=:YQ==:;"#;
+    assert_eq!(shown.collect::<String>(), expected);
     assert_eq!(item.extension("a").unwrap().as_bool(), Some(true));
     assert_eq!(item.extension("comment").unwrap().as_str(), Some("sliding"));
     assert_eq!(item.extension("e").unwrap().as_bytes(), Some(b"a".as_slice()));
 
     // Here `q` is a comment.
     let field = limit(r#""sliding";q=12;r=6;t=1"#);
-    assert_eq!(
-        (field.items()[0].remaining(), field.items()[0].reset()),
-        (6, Some(seconds(1)))
-    );
-    assert_eq!(field.items()[0].extension("q").unwrap().as_integer(), Some(12));
+    let item = &field.items()[0];
+    assert_eq!((item.remaining(), item.reset()), (6, Some(seconds(1))));
+    assert_eq!(item.extension("q").unwrap().as_integer(), Some(12));
 }
 
 /// A19, B10, J14, K11
 #[test]
 fn extension_parameters_are_written_with_a_vendor_prefix_unless_told_otherwise() {
-    let item = || {
-        PolicyItem::new("default", 100)
-            .unwrap()
-            .with_window(seconds(10))
-            .unwrap()
-    };
+    let item = || PolicyItem::new("default", 100).unwrap();
     let field = RateLimitPolicy::new([item().with_extension("acme-burst", 20).unwrap()]).unwrap();
-    assert_eq!(field.to_string(), r#""default";q=100;w=10;acme-burst=20"#);
-
+    assert_eq!(field.to_string(), r#""default";q=100;acme-burst=20"#);
     let field = RateLimitPolicy::new([item().with_unprefixed_extension("burst", 20).unwrap()]).unwrap();
-    assert_eq!(field.to_string(), r#""default";q=100;w=10;burst=20"#);
+    assert_eq!(field.to_string(), r#""default";q=100;burst=20"#);
 
     for name in ["burst", "-burst", "acme-", "Acme-burst", "acme burst", "", "q"] {
         let error = item().with_extension(name, 20).unwrap_err();
-        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+        assert_eq!(error.kind(), Kind::Extension, "{name}");
     }
     for name in ["q", "qu", "w", "pk", "B", ""] {
         let error = item().with_unprefixed_extension(name, 20).unwrap_err();
-        assert_eq!(error.kind(), FieldErrorKind::Extension, "{name}");
+        assert_eq!(error.kind(), Kind::Extension, "{name}");
     }
-    assert!(
-        LimitItem::new("a", 1)
-            .unwrap()
-            .with_unprefixed_extension("pk", true)
-            .is_err()
-    );
+    let limit = LimitItem::new("a", 1).unwrap();
+    assert!(limit.with_unprefixed_extension("pk", true).is_err());
 }
 
 /// A25
 #[test]
 fn an_extension_that_is_set_twice_is_written_once() {
     let item = LimitItem::new("a", 1).unwrap();
-    let item = item
-        .with_extension("acme-a", 1)
-        .unwrap()
-        .with_extension("acme-b", true)
-        .unwrap();
-    let item = item
-        .with_extension("acme-a", ExtensionValue::token("x").unwrap())
-        .unwrap();
-    assert_eq!(
-        RateLimit::new([item]).unwrap().to_string(),
-        r#""a";r=1;acme-a=x;acme-b"#
-    );
+    let token = ExtensionValue::token("x").unwrap();
+    let values = [("acme-a", 1.into()), ("acme-b", true.into()), ("acme-a", token)];
+    let set = |item: LimitItem, (name, value): (&str, ExtensionValue)| item.with_extension(name, value).unwrap();
+    let field = RateLimit::new([values.into_iter().fold(item, set)]).unwrap();
+    assert_eq!(field.to_string(), r#""a";r=1;acme-a=x;acme-b"#);
 }
 
 /// A9, A10, F17, X2
@@ -217,30 +183,21 @@ fn units_are_those_of_the_registry_and_others_are_kept_as_unknown() {
 #[test]
 fn values_that_cannot_be_written_are_rejected() {
     let window = |window| PolicyItem::new("a", 1).unwrap().with_window(window);
-    for (error, message) in [
-        (
-            PolicyItem::new("a", MAX_INTEGER + 1).unwrap_err(),
-            "RateLimit-Policy: q is 1000000000000000, outside 0..=999999999999999",
-        ),
-        (
-            PolicyItem::new("ü", 1).unwrap_err(),
-            "RateLimit-Policy: policy name is not printable ASCII",
-        ),
-        (
-            LimitItem::new("a\r\nset-cookie: b", 1).unwrap_err(),
-            "RateLimit: policy name is not printable ASCII",
-        ),
-        (
-            window(Duration::ZERO).unwrap_err(),
-            "RateLimit-Policy: w is 0, outside 1..=999999999999999",
-        ),
-        (
-            window(Duration::from_millis(1_500)).unwrap_err(),
-            "RateLimit-Policy: w is not a whole number of seconds",
-        ),
-    ] {
-        assert_eq!(error.to_string(), message);
-    }
+    let messages = [
+        PolicyItem::new("a", MAX_INTEGER + 1).unwrap_err(),
+        PolicyItem::new("ü", 1).unwrap_err(),
+        LimitItem::new("a\r\nset-cookie: b", 1).unwrap_err(),
+        window(Duration::ZERO).unwrap_err(),
+        window(Duration::from_millis(1_500)).unwrap_err(),
+    ];
+    let expected = [
+        "RateLimit-Policy: q is 1000000000000000, outside 0..=999999999999999",
+        "RateLimit-Policy: policy name is not printable ASCII",
+        "RateLimit: policy name is not printable ASCII",
+        "RateLimit-Policy: w is 0, outside 1..=999999999999999",
+        "RateLimit-Policy: w is not a whole number of seconds",
+    ];
+    assert_eq!(messages.map(|error| error.to_string()), expected);
 }
 
 /// RFC 9651, sections 3.1 to 3.3: what every reader of structured fields has to support.
@@ -271,9 +228,8 @@ fn fields_of_the_least_sizes_that_readers_support_are_read() {
     assert_eq!(Hints::read(&headers).policies()[0].name(), Some(&*name));
 
     let of_name = |number: usize| format!("{number:064}");
-    let items: Vec<_> = (0..1_024)
-        .map(|number| format!(r#""{}";r={MAX_INTEGER};t={MAX_INTEGER}"#, of_name(number)))
-        .collect();
+    let item = |number| format!(r#""{}";r={MAX_INTEGER};t={MAX_INTEGER}"#, of_name(number));
+    let items: Vec<_> = (0..1_024).map(item).collect();
     for lines in [items.clone(), vec![items.join(", ")], vec![items.join(",")]] {
         let read = RateLimit::parse(lines).unwrap();
         assert_eq!(read.items().len(), 1_024);
@@ -287,7 +243,7 @@ fn fields_that_are_too_long_are_malformed() {
     let items = |count: usize| vec![r#""a";r=1"#; count];
     assert_eq!(RateLimit::parse(items(MAX_ITEMS)).unwrap().items().len(), MAX_ITEMS);
     let error = RateLimit::parse(items(MAX_ITEMS + 1)).unwrap_err();
-    assert_eq!(error.kind(), FieldErrorKind::Size);
+    assert_eq!(error.kind(), Kind::Size);
     let error = RateLimit::parse([items(MAX_ITEMS + 1).join(",")]).unwrap_err();
     assert_eq!(error.to_string(), "RateLimit: more than 1024 items");
 
@@ -298,19 +254,13 @@ fn fields_that_are_too_long_are_malformed() {
     // Two bytes between each two lines.
     let lines = |length: usize| [r#""a";r=1"#.to_owned(), long(length - 2 - 7)];
     assert!(RateLimit::parse(lines(MAX_LENGTH)).is_ok());
-    assert_eq!(
-        RateLimit::parse(lines(MAX_LENGTH + 1)).unwrap_err().kind(),
-        FieldErrorKind::Size
-    );
-    assert_eq!(
-        RateLimit::parse(vec![""; 100_000]).unwrap_err().kind(),
-        FieldErrorKind::Size
-    );
+    assert_eq!(RateLimit::parse(lines(MAX_LENGTH + 1)).unwrap_err().kind(), Kind::Size);
+    assert_eq!(RateLimit::parse(vec![""; 100_000]).unwrap_err().kind(), Kind::Size);
 
     let item = LimitItem::new(&"a".repeat(MAX_LENGTH), 1).unwrap();
-    assert_eq!(RateLimit::new([item]).unwrap_err().kind(), FieldErrorKind::Size);
+    assert_eq!(RateLimit::new([item]).unwrap_err().kind(), Kind::Size);
     let many = vec![LimitItem::new("a", 1).unwrap(); MAX_ITEMS + 1];
-    assert_eq!(RateLimit::new(many).unwrap_err().kind(), FieldErrorKind::Size);
+    assert_eq!(RateLimit::new(many).unwrap_err().kind(), Kind::Size);
 }
 
 /// I9: what was received is not repeated, so that it cannot forge a line of a log.

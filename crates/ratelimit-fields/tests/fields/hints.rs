@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ratelimit_fields::{Dialect, Hints, RetryAfter, Unit};
+use ratelimit_fields::{Dialect, Hints, LimitHint, PolicyHint, RetryAfter};
 
 use crate::headers;
 
@@ -12,6 +12,40 @@ fn seconds(seconds: u64) -> Duration {
 
 fn hints(lines: &[(&str, &str)]) -> Hints {
     Hints::read(&headers(lines))
+}
+
+/// The fields of draft-06 for one limit.
+fn draft06(numbers: [&str; 3]) -> [(&'static str, &str); 3] {
+    let [quota, remaining, reset] = numbers;
+    [
+        ("RateLimit-Limit", quota),
+        ("RateLimit-Remaining", remaining),
+        ("RateLimit-Reset", reset),
+    ]
+}
+
+/// Name, quota, remaining units, and seconds until the reset.
+type Limit<'a> = (Option<&'a str>, Option<u64>, Option<u64>, Option<u64>);
+
+fn limits(hints: &Hints) -> Vec<Limit<'_>> {
+    let limits = hints.limits().iter();
+    limits
+        .map(|limit| {
+            let reset = limit.reset().map(|reset| reset.as_secs());
+            (limit.name(), limit.quota(), limit.remaining(), reset)
+        })
+        .collect()
+}
+
+/// Name, quota, unit, and seconds of the window.
+fn policies(hints: &Hints) -> Vec<(Option<&str>, u64, &str, Option<u64>)> {
+    let policies = hints.policies().iter();
+    policies
+        .map(|policy| {
+            let window = policy.window().map(|window| window.as_secs());
+            (policy.name(), policy.quota(), policy.unit().as_str(), window)
+        })
+        .collect()
 }
 
 /// K18, X1
@@ -36,36 +70,23 @@ fn the_first_bare_item_tells_the_dialect() {
 /// A5, A22, B11, K18
 #[test]
 fn a_response_in_draft_11_is_read() {
+    let policy = r#""burst";q=10;w=1, "peruser";q=65535;qu="content-bytes";w=10;pk=:YQ==:"#;
     let hints = hints(&[
         ("RateLimit", r#""burst";r=9;t=1"#),
         ("RateLimit", r#""peruser";r=60000;t=8;pk=:YQ==:"#),
-        (
-            "RateLimit-Policy",
-            r#""burst";q=10;w=1, "peruser";q=65535;qu="content-bytes";w=10;pk=:YQ==:"#,
-        ),
+        ("RateLimit-Policy", policy),
     ]);
     assert_eq!(hints.dialect(), Some(Dialect::Draft11));
-    let [burst, peruser] = hints.limits() else {
-        panic!("{hints:?}")
-    };
-    assert_eq!(
-        (burst.name(), burst.remaining(), burst.reset()),
-        (Some("burst"), Some(9), Some(seconds(1)))
-    );
-    assert_eq!((burst.quota(), burst.partition_key()), (None, None));
-    assert_eq!(peruser.partition_key(), Some(b"a".as_slice()));
-    let [burst, peruser] = hints.policies() else {
-        panic!("{hints:?}")
-    };
-    assert_eq!(
-        (burst.name(), burst.quota(), burst.unit()),
-        (Some("burst"), 10, &Unit::Requests)
-    );
-    assert_eq!(
-        (peruser.unit(), peruser.window()),
-        (&Unit::ContentBytes, Some(seconds(10)))
-    );
-    assert_eq!(peruser.partition_key(), Some(b"a".as_slice()));
+    let (burst, peruser, key) = (Some("burst"), Some("peruser"), Some(&b"a"[..]));
+    let expected = [(burst, None, Some(9), Some(1)), (peruser, None, Some(60_000), Some(8))];
+    assert_eq!(limits(&hints), expected);
+    let expected = [
+        (burst, 10, "requests", Some(1)),
+        (peruser, 65_535, "content-bytes", Some(10)),
+    ];
+    assert_eq!(policies(&hints), expected);
+    assert!(hints.limits().iter().map(LimitHint::partition_key).eq([None, key]));
+    assert!(hints.policies().iter().map(PolicyHint::partition_key).eq([None, key]));
     assert!(hints.ignored().is_empty());
     assert_eq!(hints.retry_after(), None);
 }
@@ -78,15 +99,9 @@ fn a_response_in_the_in_between_dialect_is_read() {
         ("RateLimit-Policy", "peruser;l=65535;w=10;pk=user123;qu=bytes"),
     ]);
     assert_eq!(hints.dialect(), Some(Dialect::EditorsCopy));
-    assert_eq!(hints.limits()[0].partition_key(), Some(b"trial-121323".as_slice()));
-    assert_eq!(
-        (hints.limits()[1].remaining(), hints.limits()[1].reset()),
-        (None, Some(seconds(1)))
-    );
-    assert_eq!(
-        (hints.policies()[0].quota(), hints.policies()[0].unit()),
-        (65_535, &Unit::ContentBytes)
-    );
+    assert_eq!(hints.limits()[0].partition_key(), Some(&b"trial-121323"[..]));
+    assert_eq!(limits(&hints)[1], (Some("quota"), None, None, Some(1)));
+    assert_eq!(policies(&hints), [(Some("peruser"), 65_535, "content-bytes", Some(10))]);
     assert!(hints.ignored().is_empty());
 }
 
@@ -100,50 +115,26 @@ fn a_response_in_draft_06_is_read_with_or_without_what_is_left() {
         ("Ratelimit-Policy", "1000;w=3600, 5000;w=86400"),
     ]);
     assert_eq!(all.dialect(), Some(Dialect::Draft06));
-    let [limit] = all.limits() else { panic!("{all:?}") };
-    assert_eq!(
-        (limit.quota(), limit.remaining(), limit.reset()),
-        (Some(5000), Some(100), Some(seconds(36_000)))
-    );
-    assert_eq!((limit.name(), limit.partition_key()), (None, None));
-    assert_eq!(
-        (all.policies()[1].quota(), all.policies()[1].window()),
-        (5000, Some(seconds(86_400)))
-    );
-    assert_eq!(
-        (all.policies()[1].name(), all.policies()[1].unit()),
-        (None, &Unit::Requests)
-    );
+    assert_eq!(limits(&all), [(None, Some(5_000), Some(100), Some(36_000))]);
+    assert_eq!(all.limits()[0].partition_key(), None);
+    assert_eq!(policies(&all)[1], (None, 5_000, "requests", Some(86_400)));
 
     let without = hints(&[("RateLimit-Limit", "10"), ("RateLimit-Reset", "1")]);
-    assert_eq!(without.limits()[0].remaining(), None);
-    assert_eq!(without.limits()[0].reset(), Some(seconds(1)));
-
+    assert_eq!(limits(&without), [(None, Some(10), None, Some(1))]);
     let malformed = hints(&[("RateLimit-Limit", "100, 100;w=60"), ("RateLimit-Reset", "1")]);
-    assert_eq!(
-        (malformed.limits()[0].quota(), malformed.limits()[0].reset()),
-        (None, Some(seconds(1)))
-    );
+    assert_eq!(limits(&malformed), [(None, None, None, Some(1))]);
     assert_eq!(malformed.ignored()[0].field(), "RateLimit-Limit");
 }
 
 /// K17: both dialects describe the same limit, so only the limit with a name is returned.
 #[test]
 fn draft_11_counts_where_draft_06_stands_beside_it() {
-    let lines = [
-        ("RateLimit", r#""default";r=60;t=58"#),
-        ("RateLimit-Limit", "100"),
-        ("RateLimit-Remaining", "60"),
-        ("RateLimit-Reset", "58"),
-    ];
-    let both = hints(&lines);
+    let [quota, remaining, reset] = draft06(["100", "60", "58"]);
+    let with = |list| hints(&[("RateLimit", list), quota, remaining, reset]);
+    let both = with(r#""default";r=60;t=58"#);
     assert_eq!(both.dialect(), Some(Dialect::Draft11));
-    assert_eq!(both.limits().len(), 1);
-    assert_eq!(both.limits()[0].name(), Some("default"));
-
-    let mut malformed = lines;
-    malformed[0].1 = r#""default""#;
-    let malformed = hints(&malformed);
+    assert_eq!(limits(&both), [(Some("default"), None, Some(60), Some(58))]);
+    let malformed = with(r#""default""#);
     assert_eq!(malformed.dialect(), Some(Dialect::Draft06));
     assert_eq!(malformed.limits()[0].quota(), Some(100));
 }
@@ -151,23 +142,13 @@ fn draft_11_counts_where_draft_06_stands_beside_it() {
 /// B15, F10, X37: a gateway and the service behind it, without policies.
 #[test]
 fn limits_in_two_dialects_both_hold() {
-    for (list, dialect) in [
-        (r#""edge";r=999;t=60"#, Dialect::Draft11),
-        ("edge;r=999;t=60", Dialect::EditorsCopy),
-    ] {
-        let both = hints(&[
-            ("RateLimit", list),
-            ("RateLimit-Limit", "10"),
-            ("RateLimit-Remaining", "0"),
-            ("RateLimit-Reset", "60"),
-        ]);
+    let lists = [r#""edge";r=999;t=60"#, "edge;r=999;t=60"];
+    for (list, dialect) in lists.into_iter().zip([Dialect::Draft11, Dialect::EditorsCopy]) {
+        let [quota, remaining, reset] = draft06(["10", "0", "60"]);
+        let both = hints(&[("RateLimit", list), quota, remaining, reset]);
         assert_eq!(both.dialect(), Some(dialect));
-        let [edge, upstream] = both.limits() else {
-            panic!("{both:?}")
-        };
-        assert_eq!((edge.name(), edge.remaining()), (Some("edge"), Some(999)));
-        assert_eq!((upstream.name(), upstream.quota()), (None, Some(10)));
-        assert_eq!((upstream.remaining(), upstream.reset()), (Some(0), Some(seconds(60))));
+        let edge = (Some("edge"), None, Some(999), Some(60));
+        assert_eq!(limits(&both), [edge, (None, Some(10), Some(0), Some(60))]);
     }
 }
 
@@ -175,14 +156,12 @@ fn limits_in_two_dialects_both_hold() {
 #[test]
 fn the_numbers_of_draft_06_are_another_limit_unless_they_say_the_same() {
     let count = |numbers: [&str; 3]| {
-        let lines = [
+        let list = [
             ("RateLimit", r#""a";r=60;t=58, "b";r=7"#),
             ("RateLimit-Policy", r#""a";q=100;w=60"#),
-            ("RateLimit-Limit", numbers[0]),
-            ("RateLimit-Remaining", numbers[1]),
-            ("RateLimit-Reset", numbers[2]),
         ];
-        let present: Vec<_> = lines.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+        let lines = list.into_iter().chain(draft06(numbers));
+        let present: Vec<_> = lines.filter(|(_, value)| !value.is_empty()).collect();
         hints(&present).limits().len()
     };
     assert_eq!(count(["", "", ""]), 2);
@@ -203,12 +182,13 @@ fn the_numbers_of_draft_06_are_another_limit_unless_they_say_the_same() {
         (r#""a";r=0;t=9"#, r#""a";q=5;qu="content-bytes""#),
         (r#""a";r=0;t=9;pk=:YQ==:"#, r#""a";q=5"#),
     ] {
+        let [quota, remaining, reset] = draft06(["5", "0", "9"]);
         let both = hints(&[
             ("RateLimit", list),
             ("RateLimit-Policy", policy),
-            ("RateLimit-Limit", "5"),
-            ("RateLimit-Remaining", "0"),
-            ("RateLimit-Reset", "9"),
+            quota,
+            remaining,
+            reset,
         ]);
         assert_eq!(both.limits().len(), 2, "{list} {policy}");
     }
@@ -225,11 +205,8 @@ fn a_malformed_field_is_ignored_as_a_whole_and_the_others_are_used() {
     assert!(limits.limits().is_empty());
     assert_eq!(limits.policies().len(), 1);
     assert_eq!(limits.retry_after(), Some(RetryAfter::after(seconds(5))));
-    assert_eq!(limits.ignored().len(), 1);
-    assert_eq!(
-        limits.ignored()[0].to_string(),
-        "RateLimit: item 2: r is not an Integer"
-    );
+    let ignored: Vec<_> = limits.ignored().iter().map(ToString::to_string).collect();
+    assert_eq!(ignored, ["RateLimit: item 2: r is not an Integer"]);
 
     let policies = hints(&[
         ("RateLimit", r#""a";r=1"#),
@@ -278,14 +255,10 @@ fn more_units_than_the_quota_of_their_policy_are_no_mistake() {
 /// F5, F16, J30
 #[test]
 fn fields_of_no_document_are_not_read() {
-    let nothing = hints(&[
-        ("X-RateLimit-Limit", "100"),
-        ("X-RateLimit-Remaining", "0"),
-        ("X-RateLimit-Reset", "1700000000"),
-        ("X-Rate-Limit-Reset", "1"),
-        ("x-ratelimit-limit-minute", "10"),
-    ]);
-    assert_eq!(nothing, Hints::default());
+    let unread =
+        "X-RateLimit-Limit X-RateLimit-Remaining X-RateLimit-Reset X-Rate-Limit-Reset x-ratelimit-limit-minute";
+    let lines: Vec<_> = unread.split(' ').map(|name| (name, "100")).collect();
+    assert_eq!(hints(&lines), Hints::default());
 }
 
 /// H1, H2

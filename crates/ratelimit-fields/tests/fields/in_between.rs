@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ratelimit_fields::{
-    ExtensionValue, FieldErrorKind, Unit,
+    FieldErrorKind as Kind, Unit,
     in_between::{LimitItem, PolicyItem, RateLimit, RateLimitPolicy},
 };
 
@@ -24,23 +24,14 @@ fn limit(value: &str) -> RateLimit {
 fn a_quota_named_l_counts_only_where_there_is_no_q() {
     let both = policy("a;l=5;q=3");
     assert_eq!(both.items()[0].quota(), 3);
-    assert_eq!(
-        both.items()[0].extension("l").and_then(ExtensionValue::as_integer),
-        Some(5)
-    );
-    assert_eq!(
-        RateLimitPolicy::parse(["a;l=x"]).unwrap_err().kind(),
-        FieldErrorKind::Type
-    );
-    assert_eq!(
-        RateLimitPolicy::parse(["a;w=1"]).unwrap_err().kind(),
-        FieldErrorKind::Missing
-    );
+    assert_eq!(both.items()[0].extension("l").unwrap().as_integer(), Some(5));
+    assert_eq!(RateLimitPolicy::parse(["a;l=x"]).unwrap_err().kind(), Kind::Type);
+    assert_eq!(RateLimitPolicy::parse(["a;w=1"]).unwrap_err().kind(), Kind::Missing);
     let error = PolicyItem::new("a", 1)
         .unwrap()
         .with_unprefixed_extension("l", 1)
         .unwrap_err();
-    assert_eq!(error.kind(), FieldErrorKind::Extension);
+    assert_eq!(error.kind(), Kind::Extension);
 }
 
 /// K6, K7, K8, K11, X6
@@ -54,7 +45,7 @@ fn a_limit_needs_no_remaining_units() {
 #[test]
 fn the_redirect_example_of_the_draft_is_malformed() {
     let error = RateLimit::parse(["problemPolicy;r=0, t=10"]).unwrap_err();
-    assert_eq!(error.kind(), FieldErrorKind::Syntax);
+    assert_eq!(error.kind(), Kind::Syntax);
 }
 
 /// K3, X2
@@ -65,11 +56,6 @@ fn units_are_tokens_and_requests_are_left_out() {
         ("a;q=1;qu=requests", Unit::Requests, "a;q=1"),
         (r#"a;q=1;qu="bytes""#, Unit::ContentBytes, "a;q=1;qu=bytes"),
         ("a;q=1;qu=content-bytes", Unit::ContentBytes, "a;q=1;qu=bytes"),
-        (
-            "a;q=1;qu=concurrent-requests",
-            Unit::ConcurrentRequests,
-            "a;q=1;qu=concurrent-requests",
-        ),
     ] {
         assert_eq!(policy(read).items()[0].unit(), &unit, "{read}");
         assert_eq!(policy(read).to_string(), written);
@@ -77,10 +63,7 @@ fn units_are_tokens_and_requests_are_left_out() {
     let unknown = policy(r#"a;q=1;qu="two words""#);
     assert!(!unknown.items()[0].unit().is_known());
     assert_eq!(unknown.to_string(), r#"a;q=1;qu="two words""#);
-    assert_eq!(
-        RateLimitPolicy::parse(["a;q=1;qu=1"]).unwrap_err().kind(),
-        FieldErrorKind::Type
-    );
+    assert_eq!(RateLimitPolicy::parse(["a;q=1;qu=1"]).unwrap_err().kind(), Kind::Type);
 }
 
 /// K5, X1
@@ -89,7 +72,7 @@ fn partition_keys_are_tokens_where_they_fit() {
     for value in ["a;q=1;pk=user123", r#"a;q=1;pk="user123""#, "a;q=1;pk=:dXNlcjEyMw==:"] {
         assert_eq!(
             policy(value).items()[0].partition_key(),
-            Some(b"user123".as_slice()),
+            Some(&b"user123"[..]),
             "{value}"
         );
         assert_eq!(policy(value).to_string(), "a;q=1;pk=user123");
@@ -99,10 +82,7 @@ fn partition_keys_are_tokens_where_they_fit() {
     assert_eq!(written(b"1"), "a;pk=:MQ==:");
     assert_eq!(written(b""), "a;pk=::");
     assert_eq!(written(&[0xff]), "a;pk=:/w==:");
-    assert_eq!(
-        RateLimit::parse(["a;r=1;pk=1"]).unwrap_err().kind(),
-        FieldErrorKind::Type
-    );
+    assert_eq!(RateLimit::parse(["a;r=1;pk=1"]).unwrap_err().kind(), Kind::Type);
 }
 
 /// K4, X4
@@ -110,26 +90,16 @@ fn partition_keys_are_tokens_where_they_fit() {
 fn a_window_of_zero_is_read_but_not_made() {
     assert_eq!(policy("a;q=1;w=0").items()[0].window(), Some(Duration::ZERO));
     let item = PolicyItem::new("a", 1).unwrap();
-    assert_eq!(
-        item.with_window(Duration::ZERO).unwrap_err().kind(),
-        FieldErrorKind::Range
-    );
-    assert_eq!(
-        RateLimitPolicy::parse(["a;q=1;w=-1"]).unwrap_err().kind(),
-        FieldErrorKind::Range
-    );
+    assert_eq!(item.with_window(Duration::ZERO).unwrap_err().kind(), Kind::Range);
+    assert_eq!(RateLimitPolicy::parse(["a;q=1;w=-1"]).unwrap_err().kind(), Kind::Range);
 }
 
 /// K15
 #[test]
 fn names_that_are_not_tokens_are_rejected() {
     for name in ["1st", "a b", "", "ü", "a\"b", "a,b"] {
-        assert_eq!(
-            PolicyItem::new(name, 1).unwrap_err().kind(),
-            FieldErrorKind::Name,
-            "{name}"
-        );
-        assert_eq!(LimitItem::new(name).unwrap_err().kind(), FieldErrorKind::Name, "{name}");
+        assert_eq!(PolicyItem::new(name, 1).unwrap_err().kind(), Kind::Name, "{name}");
+        assert_eq!(LimitItem::new(name).unwrap_err().kind(), Kind::Name, "{name}");
     }
     assert!(PolicyItem::new("burst", 1).is_ok());
 }
@@ -138,18 +108,11 @@ fn names_that_are_not_tokens_are_rejected() {
 #[test]
 fn types_that_rfc_8941_does_not_have_are_malformed() {
     for value in ["a;r=1;x=@7", r#"a;r=1;x=%"a""#] {
-        assert_eq!(
-            RateLimit::parse([value]).unwrap_err().kind(),
-            FieldErrorKind::Syntax,
-            "{value}"
-        );
+        assert_eq!(RateLimit::parse([value]).unwrap_err().kind(), Kind::Syntax, "{value}");
     }
-    assert_eq!(
-        RateLimitPolicy::parse(["a;q=1;x=@7"]).unwrap_err().kind(),
-        FieldErrorKind::Syntax
-    );
+    assert_eq!(RateLimitPolicy::parse(["a;q=1;x=@7"]).unwrap_err().kind(), Kind::Syntax);
     let dated = ratelimit_fields::draft11::RateLimit::parse([r#""a";r=1;acme-x=@7"#]).unwrap();
     let date = dated.items()[0].extension("acme-x").unwrap().clone();
     let error = LimitItem::new("a").unwrap().with_extension("acme-x", date).unwrap_err();
-    assert_eq!(error.kind(), FieldErrorKind::Extension);
+    assert_eq!(error.kind(), Kind::Extension);
 }

@@ -37,22 +37,25 @@ fn merged_policies(inner: &str, own: &str) -> String {
     merged(&[("ratelimit-policy", inner)], &policies(own), "ratelimit-policy")
 }
 
+/// Merges the pairs of a text, which are separated by lines, and compares the results with what is behind `=>`.
+fn assert_merged(merged: fn(&str, &str) -> String, pairs: &str) {
+    for line in pairs.trim().lines() {
+        let (pair, shown) = line.split_once(" => ").unwrap();
+        let (inner, own) = pair.trim().split_once(" + ").unwrap();
+        assert_eq!(merged(inner, own), shown, "{line}");
+    }
+}
+
 /// G1, G2, G3
 #[test]
 fn own_items_are_added_to_the_list_of_the_inner_service() {
-    assert_eq!(
-        merged_limits(r#""default";r=50;t=30"#, r#""edge";r=4;t=20"#),
-        r#""default";r=50;t=30, "edge";r=4;t=20"#
-    );
-    assert_eq!(
-        merged_policies(r#""daily";q=1000;w=86400"#, r#""edge";q=10;w=1"#),
-        r#""daily";q=1000;w=86400, "edge";q=10;w=1"#
-    );
+    let limits_of_both = r#""default";r=50;t=30 + "edge";r=4;t=20 => "default";r=50;t=30, "edge";r=4;t=20"#;
+    assert_merged(merged_limits, limits_of_both);
+    let policies_of_both = r#""daily";q=1000;w=86400 + "edge";q=10;w=1 => "daily";q=1000;w=86400, "edge";q=10;w=1"#;
+    assert_merged(merged_policies, policies_of_both);
     let lines = [("ratelimit", r#""a";r=1"#), ("ratelimit", r#""b";r=2"#)];
-    assert_eq!(
-        merged(&lines, &limits(r#""c";r=3"#), "ratelimit"),
-        r#""a";r=1, "b";r=2, "c";r=3"#
-    );
+    let shown = merged(&lines, &limits(r#""c";r=3"#), "ratelimit");
+    assert_eq!(shown, r#""a";r=1, "b";r=2, "c";r=3"#);
 }
 
 /// G2: if the inner service sends no fields, the own fields are written unchanged.
@@ -70,60 +73,36 @@ fn own_fields_are_written_where_there_are_none() {
     assert_eq!(headers, before);
 }
 
-/// G1, G4
+/// G1, G4: a limit that never resets does not get a reset, and all that have the name and the key count.
 #[test]
 fn of_one_name_on_both_sides_the_lower_number_and_the_later_reset_are_shown() {
-    for (inner, own, shown) in [
-        (
-            r#""default";r=50;t=30"#,
-            r#""default";r=4;t=20"#,
-            r#""default";r=4;t=30"#,
-        ),
-        (
-            r#""default";r=4;t=20"#,
-            r#""default";r=50;t=30"#,
-            r#""default";r=4;t=30"#,
-        ),
-        (
-            r#""default";r=4;t=30"#,
-            r#""default";r=50;t=20"#,
-            r#""default";r=4;t=30"#,
-        ),
-        // A limit that never resets does not get a reset.
-        (r#""default";r=4"#, r#""default";r=3;t=20"#, r#""default";r=3"#),
-        (r#""default";r=4;t=30"#, r#""default";r=3"#, r#""default";r=3;t=30"#),
-        // All that have the name and the key.
-        (r#""a";r=9, "a";r=1"#, r#""a";r=5"#, r#""a";r=5, "a";r=1"#),
-    ] {
-        assert_eq!(merged_limits(inner, own), shown, "{inner} and {own}");
-    }
-    for (inner, own, shown) in [
-        (
-            r#""default";q=50;w=30"#,
-            r#""default";q=4;w=20"#,
-            r#""default";q=4;w=30"#,
-        ),
-        (
-            r#""default";q=4;w=20"#,
-            r#""default";q=50;w=30"#,
-            r#""default";q=4;w=30"#,
-        ),
-        (r#""default";q=4"#, r#""default";q=3;w=20"#, r#""default";q=3"#),
-    ] {
-        assert_eq!(merged_policies(inner, own), shown, "{inner} and {own}");
-    }
+    assert_merged(
+        merged_limits,
+        r#"
+        "default";r=50;t=30 + "default";r=4;t=20 => "default";r=4;t=30
+        "default";r=4;t=20 + "default";r=50;t=30 => "default";r=4;t=30
+        "default";r=4;t=30 + "default";r=50;t=20 => "default";r=4;t=30
+        "default";r=4 + "default";r=3;t=20 => "default";r=3
+        "default";r=4;t=30 + "default";r=3 => "default";r=3;t=30
+        "a";r=9, "a";r=1 + "a";r=5 => "a";r=5, "a";r=1"#,
+    );
+    assert_merged(
+        merged_policies,
+        r#"
+        "default";q=50;w=30 + "default";q=4;w=20 => "default";q=4;w=30
+        "default";q=4;w=20 + "default";q=50;w=30 => "default";q=4;w=30
+        "default";q=4 + "default";q=3;w=20 => "default";q=3"#,
+    );
 }
 
 /// E9: each partition has a separate quota.
 #[test]
 fn items_of_other_partitions_are_other_items() {
-    assert_eq!(
-        merged_limits(r#""u";r=9;pk=:YQ==:, "u";r=9"#, r#""u";r=1;pk=:Yg==:"#),
-        r#""u";r=9;pk=:YQ==:, "u";r=9, "u";r=1;pk=:Yg==:"#
-    );
-    assert_eq!(
-        merged_limits(r#""u";r=9;pk=:YQ==:"#, r#""u";r=1;pk=:YQ==:"#),
-        r#""u";r=1;pk=:YQ==:"#
+    assert_merged(
+        merged_limits,
+        r#"
+        "u";r=9;pk=:YQ==:, "u";r=9 + "u";r=1;pk=:Yg==: => "u";r=9;pk=:YQ==:, "u";r=9, "u";r=1;pk=:Yg==:
+        "u";r=9;pk=:YQ==: + "u";r=1;pk=:YQ==: => "u";r=1;pk=:YQ==:"#,
     );
 }
 
@@ -131,11 +110,8 @@ fn items_of_other_partitions_are_other_items() {
 #[test]
 fn an_item_whose_unit_is_not_known_is_never_altered() {
     let tokens = r#""x";q=5;qu="tokens""#;
-    assert_eq!(merged_policies(tokens, r#""x";q=1"#), r#""x";q=5;qu="tokens", "x";q=1"#);
-    assert_eq!(
-        merged_policies(tokens, tokens),
-        r#""x";q=5;qu="tokens", "x";q=5;qu="tokens""#
-    );
+    assert_eq!(merged_policies(tokens, r#""x";q=1"#), format!(r#"{tokens}, "x";q=1"#));
+    assert_eq!(merged_policies(tokens, tokens), format!("{tokens}, {tokens}"));
 
     let shown = |policy| {
         let inner = [("ratelimit", r#""x";r=50"#), ("ratelimit-policy", policy)];
@@ -162,16 +138,11 @@ fn a_limit_whose_unit_neither_side_knows_is_not_altered() {
 /// G4, G5: numbers of different units cannot be compared.
 #[test]
 fn items_of_different_units_are_shown_side_by_side() {
-    assert_eq!(
-        merged_policies(r#""x";q=5"#, r#""x";q=1;qu="content-bytes""#),
-        r#""x";q=5, "x";q=1;qu="content-bytes""#
-    );
     let bytes = r#""x";q=9;qu="content-bytes""#;
+    assert_eq!(merged_policies(r#""x";q=5"#, bytes), format!(r#""x";q=5, {bytes}"#));
     let own = limits(r#""x";r=1"#).with_rate_limit_policy(&RateLimitPolicy::parse([bytes]).unwrap());
-    assert_eq!(
-        merged(&[("ratelimit", r#""x";r=5"#)], &own, "ratelimit"),
-        r#""x";r=5, "x";r=1"#
-    );
+    let beside = merged(&[("ratelimit", r#""x";r=5"#)], &own, "ratelimit");
+    assert_eq!(beside, r#""x";r=5, "x";r=1"#);
     let inner = [("ratelimit", r#""x";r=5"#), ("ratelimit-policy", bytes)];
     assert_eq!(merged(&inner, &own, "ratelimit"), r#""x";r=1"#);
     assert_eq!(merged(&inner, &own, "ratelimit-policy"), bytes);
@@ -202,14 +173,7 @@ fn lines_that_need_no_change_are_not_touched() {
 /// G9, K17, X1
 #[test]
 fn malformed_fields_and_those_of_other_dialects_are_neither_changed_nor_merged() {
-    for inner in [
-        "???",
-        "",
-        r#""a";t=1"#,
-        r#"("a");r=1"#,
-        "default;r=50;t=30",
-        r#""a";r=1, b;r=2"#,
-    ] {
+    for inner in r#"???||"a";t=1|("a");r=1|default;r=50;t=30|"a";r=1, b;r=2"#.split('|') {
         assert_eq!(merged_limits(inner, r#""edge";r=4;t=20"#), inner);
     }
     for inner in ["10;w=1, 50;w=60", "burst;q=100;w=60", r#""a";q=1;w=0"#] {
@@ -217,16 +181,11 @@ fn malformed_fields_and_those_of_other_dialects_are_neither_changed_nor_merged()
     }
     // Each field by itself.
     let own = limits(r#""edge";r=4"#).with_rate_limit_policy(&RateLimitPolicy::parse([r#""edge";q=9"#]).unwrap());
-    let inner = [
-        ("ratelimit", "???"),
-        ("ratelimit-policy", r#""a";q=1"#),
-        ("ratelimit-limit", "7"),
-    ];
-    let mut headers = headers(&inner);
-    merge_into(&mut headers, &own, NOW);
-    assert_eq!(headers["ratelimit"], "???");
-    assert_eq!(headers["ratelimit-policy"], r#""a";q=1, "edge";q=9"#);
-    assert_eq!(headers["ratelimit-limit"], "7");
+    let policy = ("ratelimit-policy", r#""a";q=1"#);
+    let inner = [("ratelimit", "???"), policy, ("ratelimit-limit", "7")];
+    assert_eq!(merged(&inner, &own, "ratelimit"), "???");
+    assert_eq!(merged(&inner, &own, "ratelimit-policy"), r#""a";q=1, "edge";q=9"#);
+    assert_eq!(merged(&inner, &own, "ratelimit-limit"), "7");
 }
 
 /// X39: one field has one dialect.
@@ -267,48 +226,33 @@ fn a_dictionary_becomes_an_item_named_upstream() {
     }
     // The quota is not lost where there is no policy, nor where only policies are added.
     let inner = [("ratelimit", "limit=5, remaining=3, reset=60")];
-    assert_eq!(
-        merged(&inner, &own, "ratelimit-policy"),
-        r#""upstream";q=5, "edge";q=9;w=20"#
-    );
+    let shown = merged(&inner, &own, "ratelimit-policy");
+    assert_eq!(shown, r#""upstream";q=5, "edge";q=9;w=20"#);
     let policies = policies(r#""edge";q=9"#);
     assert_eq!(merged(&inner, &policies, "ratelimit"), r#""upstream";r=3;t=60"#);
-    assert_eq!(
-        merged(&inner, &policies, "ratelimit-policy"),
-        r#""upstream";q=5, "edge";q=9"#
-    );
+    let shown = merged(&inner, &policies, "ratelimit-policy");
+    assert_eq!(shown, r#""upstream";q=5, "edge";q=9"#);
 }
 
 /// X39: nothing is made up, and nothing is touched for nothing.
 #[test]
 fn a_dictionary_that_has_no_form_in_draft_11_stays() {
     let own = limits(r#""edge";r=4;t=20"#);
-    for dictionary in [
-        "limit=5, reset=60",
-        "limit=5, remaining=3",
-        "limit=5, remaining=x, reset=60",
-    ] {
-        let inner = [("ratelimit", dictionary), ("ratelimit-policy", "5;w=60")];
-        assert_eq!(merged(&inner, &own, "ratelimit"), dictionary);
-        assert_eq!(merged(&inner, &own, "ratelimit-policy"), "5;w=60");
+    let whole = "limit=5, remaining=3, reset=60";
+    let beside = |dictionary, policy, own: &LayerFields| {
+        let inner = [("ratelimit", dictionary), ("ratelimit-policy", policy)];
+        ["ratelimit", "ratelimit-policy"].map(|name| merged(&inner, own, name))
+    };
+    let mistaken = "limit=5, remaining=x, reset=60";
+    for dictionary in ["limit=5, reset=60", "limit=5, remaining=3", mistaken] {
+        assert_eq!(beside(dictionary, "5;w=60", &own), [dictionary, "5;w=60"]);
     }
-    let inner = [
-        ("ratelimit", "limit=5, remaining=3, reset=60"),
-        ("ratelimit-policy", "5;w=60"),
-    ];
     let wait = LayerFields::new().with_retry_after(RetryAfter::after(Duration::from_secs(1)));
-    assert_eq!(merged(&inner, &wait, "ratelimit"), "limit=5, remaining=3, reset=60");
+    assert_eq!(beside(whole, "5;w=60", &wait)[0], whole);
     // Policies that are malformed, or have names already, are left alone.
     for policy in ["5;w=60, 5;w=1", "???", r#""a";q=5;w=60"#] {
-        let inner = [
-            ("ratelimit", "limit=5, remaining=3, reset=60"),
-            ("ratelimit-policy", policy),
-        ];
-        assert_eq!(
-            merged(&inner, &own, "ratelimit"),
-            r#""upstream";r=3;t=60, "edge";r=4;t=20"#
-        );
-        assert_eq!(merged(&inner, &own, "ratelimit-policy"), policy);
+        let shown = [r#""upstream";r=3;t=60, "edge";r=4;t=20"#, policy];
+        assert_eq!(beside(whole, policy, &own), shown);
     }
 }
 

@@ -57,80 +57,77 @@ fn token() -> impl Strategy<Value = String> {
     prop_oneof![Just("a".to_owned()), "[a-zA-Z*][!#$%&'*+.^_`|~:/a-zA-Z0-9-]{0,12}"]
 }
 
-prop_compose! {
-    fn draft11_policy()(
-        name in name(), quota in number(), unit in unit(), window in option::of(window()), key in option::of(key()),
-        extensions in vec(extension(), 0..3),
-    ) -> draft11::PolicyItem {
-        let mut item = draft11::PolicyItem::new(&name, quota).unwrap().with_unit(unit);
-        if let Some(window) = window {
-            item = item.with_window(window).unwrap();
-        }
-        if let Some(key) = key {
-            item = item.with_partition_key(key);
-        }
-        extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
-    }
+/// Items with any extensions.
+macro_rules! extended {
+    ($items:expr) => {
+        ($items, vec(extension(), 0..3)).prop_map(|(item, extensions)| {
+            let mut extensions = extensions.into_iter();
+            extensions
+                .try_fold(item, |item, (name, value)| item.with_extension(&name, value))
+                .unwrap()
+        })
+    };
 }
 
-prop_compose! {
-    fn draft11_limit()(
-        name in name(), remaining in number(), reset in option::of(number()), key in option::of(key()),
-        extensions in vec(extension(), 0..3),
-    ) -> draft11::LimitItem {
-        let mut item = draft11::LimitItem::new(&name, remaining).unwrap();
-        if let Some(reset) = reset {
-            item = item.with_reset(Duration::from_secs(reset));
-        }
-        if let Some(key) = key {
-            item = item.with_partition_key(key);
-        }
-        extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
-    }
+macro_rules! policies {
+    ($dialect:ident, $name:expr) => {
+        extended!(
+            ($name, number(), unit(), option::of(window()), option::of(key())).prop_map(
+                |(name, quota, unit, window, key)| {
+                    let mut item = $dialect::PolicyItem::new(&name, quota).unwrap().with_unit(unit);
+                    if let Some(window) = window {
+                        item = item.with_window(window).unwrap();
+                    }
+                    match key {
+                        Some(key) => item.with_partition_key(key),
+                        None => item,
+                    }
+                }
+            )
+        )
+    };
 }
 
-prop_compose! {
-    fn in_between_policy()(
-        name in token(), quota in number(), unit in unit(), window in option::of(window()), key in option::of(key()),
-        extensions in vec(extension(), 0..3),
-    ) -> in_between::PolicyItem {
-        let mut item = in_between::PolicyItem::new(&name, quota).unwrap().with_unit(unit);
-        if let Some(window) = window {
-            item = item.with_window(window).unwrap();
-        }
-        if let Some(key) = key {
-            item = item.with_partition_key(key);
-        }
-        extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
-    }
+macro_rules! limits {
+    ($items:expr) => {
+        extended!(
+            ($items, option::of(number()), option::of(key())).prop_map(|(mut item, reset, key)| {
+                if let Some(reset) = reset {
+                    item = item.with_reset(Duration::from_secs(reset));
+                }
+                match key {
+                    Some(key) => item.with_partition_key(key),
+                    None => item,
+                }
+            })
+        )
+    };
 }
 
-prop_compose! {
-    fn in_between_limit()(
-        name in token(), remaining in option::of(number()), reset in option::of(number()), key in option::of(key()),
-        extensions in vec(extension(), 0..3),
-    ) -> in_between::LimitItem {
-        let mut item = in_between::LimitItem::new(&name).unwrap();
-        if let Some(remaining) = remaining {
-            item = item.with_remaining(remaining).unwrap();
-        }
-        if let Some(reset) = reset {
-            item = item.with_reset(Duration::from_secs(reset));
-        }
-        if let Some(key) = key {
-            item = item.with_partition_key(key);
-        }
-        extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
-    }
+fn draft11_policy() -> impl Strategy<Value = draft11::PolicyItem> {
+    policies!(draft11, name())
 }
 
-prop_compose! {
-    fn draft06_policy()(
-        quota in number(), window in window(), extensions in vec(extension(), 0..3),
-    ) -> draft06::PolicyItem {
-        let item = draft06::PolicyItem::new(quota, window).unwrap();
-        extensions.into_iter().fold(item, |item, (name, value)| item.with_extension(&name, value).unwrap())
-    }
+fn draft11_limit() -> impl Strategy<Value = draft11::LimitItem> {
+    limits!((name(), number()).prop_map(|(name, remaining)| draft11::LimitItem::new(&name, remaining).unwrap()))
+}
+
+fn in_between_policy() -> impl Strategy<Value = in_between::PolicyItem> {
+    policies!(in_between, token())
+}
+
+fn in_between_limit() -> impl Strategy<Value = in_between::LimitItem> {
+    limits!((token(), option::of(number())).prop_map(|(name, remaining)| {
+        let item = in_between::LimitItem::new(&name).unwrap();
+        match remaining {
+            Some(remaining) => item.with_remaining(remaining).unwrap(),
+            None => item,
+        }
+    }))
+}
+
+fn draft06_policy() -> impl Strategy<Value = draft06::PolicyItem> {
+    extended!((number(), window()).prop_map(|(quota, window)| draft06::PolicyItem::new(quota, window).unwrap()))
 }
 
 prop_compose! {
@@ -145,68 +142,28 @@ prop_compose! {
 
 /// Bytes, and texts that look like fields.
 fn line() -> impl Strategy<Value = Vec<u8>> {
-    let pieces = [
-        "\"a\"",
-        "\"b\"",
-        "a",
-        "b",
-        "10",
-        ";",
-        ",",
-        " ",
-        ";r=",
-        ";t=",
-        ";q=",
-        ";w=",
-        ";l=",
-        ";qu=",
-        ";pk=",
-        "1",
-        "0",
-        "-1",
-        "1.5",
-        "999999999999999",
-        "\"tokens\"",
-        ":YQ==:",
-        ":YR:",
-        "@1",
-        "%\"a\"",
-        "?0",
-        "(",
-        ")",
-        "\\",
-        "limit=7, remaining=",
-        "3, reset=9",
-        "\"",
-        "=",
-        "*",
-        "Sun, 06 Nov 1994 08:49:37 GMT",
-        "Sunday, 06-Nov-94 08:49:37 GMT",
-        "Sun Nov  6 08:49:37 1994",
-        "\u{fc}",
-    ];
+    let pieces =
+        r#""a"|"b"|a|b|10|;|,| |;r=|;t=|;q=|;w=|;l=|;qu=|;pk=|1|0|-1|1.5|999999999999999|"tokens"|:YQ==:|:YR:|@1"#;
+    let more = r#"%"a"|?0|(|)|\|limit=7, remaining=|3, reset=9|"|=|*|ü|Sun Nov  6 08:49:37 1994"#;
+    let dates = "Sun, 06 Nov 1994 08:49:37 GMT|Sunday, 06-Nov-94 08:49:37 GMT";
+    let pieces: Vec<_> = [pieces, more, dates]
+        .into_iter()
+        .flat_map(|pieces| pieces.split('|'))
+        .collect();
     prop_oneof![
         vec(any::<u8>(), 0..40),
-        vec(select(pieces.to_vec()), 0..16).prop_map(|pieces| pieces.concat().into_bytes()),
+        vec(select(pieces), 0..16).prop_map(|pieces| pieces.concat().into_bytes()),
     ]
 }
 
-fn section(names: &'static [&'static str]) -> impl Strategy<Value = HeaderMap> {
+fn section() -> impl Strategy<Value = HeaderMap> {
+    let names = "age ratelimit ratelimit-policy ratelimit-limit ratelimit-remaining ratelimit-reset retry-after";
+    let names: Vec<_> = names.split(' ').collect();
     let field = (select(names), line()).prop_filter_map("bytes that no field can have", |(name, line)| {
         Some((HeaderName::from_static(name), HeaderValue::from_bytes(&line).ok()?))
     });
     vec(field, 0..6).prop_map(HeaderMap::from_iter)
 }
-
-const NAMES: &[&str] = &[
-    "age",
-    "ratelimit",
-    "ratelimit-policy",
-    "ratelimit-limit",
-    "ratelimit-remaining",
-    "ratelimit-reset",
-    "retry-after",
-];
 
 /// The fields of an inner service, in well-formed lists of draft-11, with units that limits and policies share by name,
 /// and in the numbers of draft-06.
@@ -241,17 +198,10 @@ fn own() -> impl Strategy<Value = LayerFields> {
     let limits = vec(draft11_limit(), 1..4).prop_map(|items| draft11::RateLimit::new(items).unwrap());
     let policies = vec(draft11_policy(), 1..4).prop_map(|items| draft11::RateLimitPolicy::new(items).unwrap());
     (option::of(limits), option::of(policies), option::of(0..100_u64)).prop_map(|(limits, policies, seconds)| {
-        let mut own = LayerFields::new();
-        if let Some(limits) = &limits {
-            own = own.with_rate_limit(limits);
-        }
-        if let Some(policies) = &policies {
-            own = own.with_rate_limit_policy(policies);
-        }
-        if let Some(seconds) = seconds {
-            own = own.with_retry_after(RetryAfter::after(Duration::from_secs(seconds)));
-        }
-        own
+        let own = limits.iter().fold(LayerFields::new(), LayerFields::with_rate_limit);
+        let own = policies.iter().fold(own, LayerFields::with_rate_limit_policy);
+        let wait = seconds.map(|seconds| RetryAfter::after(Duration::from_secs(seconds)));
+        wait.into_iter().fold(own, LayerFields::with_retry_after)
     })
 }
 
@@ -278,16 +228,31 @@ fn is_no_more_permissive_policy(after: &PolicyHint, before: &PolicyHint) -> bool
         && after.window() >= before.window()
 }
 
+/// Writes a field and reads it again.
+macro_rules! prop_assert_read_as_written {
+    ($type:ty, $field:expr) => {
+        let field = $field;
+        prop_assert_eq!(<$type>::parse([field.to_header_value()]), Ok(field))
+    };
+}
+
+/// Writes a field and reads it again if the lines are one.
+macro_rules! prop_assert_written_if_read {
+    ($lines:expr, $($type:ty),*) => {
+        $(if let Ok(field) = <$type>::parse($lines) {
+            prop_assert_read_as_written!($type, field);
+        })*
+    };
+}
+
 proptest! {
     /// A17, A24, B14: fields serialized in draft-11 are parsed to equal values.
     #[test]
     fn fields_of_draft_11_are_read_as_they_were_written(
         policies in vec(draft11_policy(), 1..5), limits in vec(draft11_limit(), 1..5),
     ) {
-        let field = draft11::RateLimitPolicy::new(policies).unwrap();
-        prop_assert_eq!(draft11::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
-        let field = draft11::RateLimit::new(limits).unwrap();
-        prop_assert_eq!(draft11::RateLimit::parse([field.to_header_value()]), Ok(field));
+        prop_assert_read_as_written!(draft11::RateLimitPolicy, draft11::RateLimitPolicy::new(policies).unwrap());
+        prop_assert_read_as_written!(draft11::RateLimit, draft11::RateLimit::new(limits).unwrap());
     }
 
     /// K1, K5, K6
@@ -295,10 +260,8 @@ proptest! {
     fn fields_of_the_in_between_dialect_are_read_as_they_were_written(
         policies in vec(in_between_policy(), 1..5), limits in vec(in_between_limit(), 1..5),
     ) {
-        let field = in_between::RateLimitPolicy::new(policies).unwrap();
-        prop_assert_eq!(in_between::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
-        let field = in_between::RateLimit::new(limits).unwrap();
-        prop_assert_eq!(in_between::RateLimit::parse([field.to_header_value()]), Ok(field));
+        prop_assert_read_as_written!(in_between::RateLimitPolicy, in_between::RateLimitPolicy::new(policies).unwrap());
+        prop_assert_read_as_written!(in_between::RateLimit, in_between::RateLimit::new(limits).unwrap());
     }
 
     /// J5, J26
@@ -308,32 +271,29 @@ proptest! {
     ) {
         // Equal quotas are rejected.
         if let Ok(field) = draft06::RateLimitPolicy::new(policies) {
-            prop_assert_eq!(draft06::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
+            prop_assert_read_as_written!(draft06::RateLimitPolicy, field);
         }
-        let field = draft06::RateLimitLimit::new(limit).unwrap();
-        prop_assert_eq!(draft06::RateLimitLimit::parse([field.to_header_value()]), Ok(field));
-        let field = draft06::RateLimitRemaining::new(remaining).unwrap();
-        prop_assert_eq!(draft06::RateLimitRemaining::parse([field.to_header_value()]), Ok(field));
-        let field = draft06::RateLimitReset::new(reset).unwrap();
-        prop_assert_eq!(draft06::RateLimitReset::parse([field.to_header_value()]), Ok(field));
+        prop_assert_read_as_written!(draft06::RateLimitLimit, draft06::RateLimitLimit::new(limit).unwrap());
+        prop_assert_read_as_written!(draft06::RateLimitRemaining, draft06::RateLimitRemaining::new(remaining).unwrap());
+        prop_assert_read_as_written!(draft06::RateLimitReset, draft06::RateLimitReset::new(reset).unwrap());
     }
 
     /// N1 to N4
     #[test]
     fn fields_of_draft_07_are_read_as_they_were_written(field in draft07_limit()) {
-        prop_assert_eq!(draft07::RateLimit::parse([field.to_header_value()]), Ok(field));
+        prop_assert_read_as_written!(draft07::RateLimit, field);
     }
 
     /// D18
     #[test]
     fn retry_after_is_read_as_it_was_written(wait in any::<Duration>(), moment in 0..253_402_300_799_000_u64) {
         let field = RetryAfter::after(wait);
-        prop_assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+        prop_assert_read_as_written!(RetryAfter, field);
         prop_assert!(field.wait(UNIX_EPOCH) >= wait || field.wait(UNIX_EPOCH) == Duration::from_secs(u64::MAX));
 
         let moment = UNIX_EPOCH + Duration::from_millis(moment);
         let field = RetryAfter::at(moment).unwrap();
-        prop_assert_eq!(RetryAfter::parse([field.to_header_value()]), Ok(field));
+        prop_assert_read_as_written!(RetryAfter, field);
         let late = field.wait(moment);
         prop_assert!(late < Duration::from_secs(1));
     }
@@ -341,27 +301,10 @@ proptest! {
     /// F1, F2, F12: no text makes a function panic, and what is read can be written.
     #[test]
     fn any_text_is_read_or_rejected(lines in vec(line(), 0..4)) {
-        if let Ok(field) = draft11::RateLimit::parse(&lines) {
-            prop_assert_eq!(draft11::RateLimit::parse([field.to_header_value()]), Ok(field));
-        }
-        if let Ok(field) = draft11::RateLimitPolicy::parse(&lines) {
-            prop_assert_eq!(draft11::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
-        }
-        if let Ok(field) = in_between::RateLimit::parse(&lines) {
-            prop_assert_eq!(in_between::RateLimit::parse([field.to_header_value()]), Ok(field));
-        }
-        if let Ok(field) = in_between::RateLimitPolicy::parse(&lines) {
-            prop_assert_eq!(in_between::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
-        }
-        if let Ok(field) = draft07::RateLimit::parse(&lines) {
-            prop_assert_eq!(draft07::RateLimit::parse([field.to_header_value()]), Ok(field));
-        }
-        if let Ok(field) = draft06::RateLimitPolicy::parse(&lines) {
-            prop_assert_eq!(draft06::RateLimitPolicy::parse([field.to_header_value()]), Ok(field));
-        }
-        if let Ok(field) = draft06::RateLimitLimit::parse(&lines) {
-            prop_assert_eq!(draft06::RateLimitLimit::parse([field.to_header_value()]), Ok(field));
-        }
+        prop_assert_written_if_read!(
+            &lines, draft11::RateLimit, draft11::RateLimitPolicy, in_between::RateLimit, in_between::RateLimitPolicy,
+            draft07::RateLimit, draft06::RateLimitPolicy, draft06::RateLimitLimit
+        );
         if let Ok(field) = RetryAfter::parse(&lines) {
             let waits = lines.iter().map(|line| {
                 let field = RetryAfter::parse([line]).unwrap();
@@ -374,7 +317,7 @@ proptest! {
 
     /// F1, G2, G9: with arbitrary fields from a server.
     #[test]
-    fn any_header_section_is_read_and_merged(mut headers in section(NAMES), own in own()) {
+    fn any_header_section_is_read_and_merged(mut headers in section(), own in own()) {
         let before = headers.clone();
         let hints = Hints::read(&before);
         prop_assert!(hints.limits().is_empty() || hints.dialect().is_some());

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ratelimit_fields::{
-    FieldErrorKind, MAX_LENGTH, RetryAfter,
+    FieldErrorKind as Kind, MAX_LENGTH, RetryAfter,
     legacy::{XRateLimitLimit, XRateLimitRemaining, XRateLimitReset},
 };
 
@@ -28,7 +28,11 @@ fn the_examples_are_read_and_written_letter_by_letter() {
         assert_eq!(field.wait(at(0)), seconds(value.parse().unwrap()));
         assert_eq!(field.date(), None);
     }
-    for value in ["Sun, 06 Nov 1994 08:49:37 GMT", "Tue, 15 Nov 1994 08:00:00 GMT"] {
+    for value in [
+        "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Tue, 15 Nov 1994 08:00:00 GMT",
+        "Mon, 05 Aug 2019 09:27:05 GMT",
+    ] {
         let field = RetryAfter::parse([value]).unwrap();
         assert_eq!(field.to_header_value(), value);
         assert_eq!(field.to_string(), value);
@@ -52,10 +56,8 @@ fn a_date_is_read_in_every_form_of_http() {
 #[test]
 fn a_date_is_a_wait_from_now_and_nothing_once_it_has_passed() {
     let field = RetryAfter::parse(["Tue, 15 Nov 1994 09:27:05 GMT"]).unwrap();
-    let sent = RetryAfter::parse(["Tue, 15 Nov 1994 09:27:00 GMT"])
-        .unwrap()
-        .date()
-        .unwrap();
+    let sent = RetryAfter::parse(["Tue, 15 Nov 1994 09:27:00 GMT"]).unwrap();
+    let sent = sent.date().unwrap();
     assert_eq!(field.wait(sent), seconds(5));
     assert_eq!(field.wait(sent + seconds(5)), Duration::ZERO);
     assert_eq!(field.wait(sent + seconds(3600)), Duration::ZERO);
@@ -81,7 +83,7 @@ fn numbers_of_any_length_are_read_and_dates_end_with_the_year_9999() {
 
     assert!(RetryAfter::at(at(253_402_300_799)).is_ok());
     for moment in [at(253_402_300_800), UNIX_EPOCH - seconds(1)] {
-        assert_eq!(RetryAfter::at(moment).unwrap_err().kind(), FieldErrorKind::Range);
+        assert_eq!(RetryAfter::at(moment).unwrap_err().kind(), Kind::Range);
     }
 }
 
@@ -106,17 +108,8 @@ fn of_several_lines_the_longest_wait_counts() {
 /// D18
 #[test]
 fn what_is_neither_a_number_nor_a_date_is_malformed() {
-    for value in [
-        "",
-        "soon",
-        "-1",
-        "+1",
-        "1.5",
-        "1, 2",
-        "1 2",
-        "Sun, 07 Nov 1994 08:49:37 GMT",
-        "ü",
-    ] {
+    let wrong_day = "Sun, 07 Nov 1994 08:49:37 GMT";
+    for value in ["", "soon", "-1", "+1", "1.5", "1, 2", "1 2", wrong_day, "ü"] {
         assert!(RetryAfter::parse([value]).is_err(), "{value}");
     }
     // Joined with a comma, these two would be a date.
@@ -124,9 +117,9 @@ fn what_is_neither_a_number_nor_a_date_is_malformed() {
     let problem = "Retry-After: neither a number of seconds nor a date";
     assert_eq!(error.to_string(), problem);
     assert_eq!(RetryAfter::parse(["1", "soon"]).unwrap_err().to_string(), problem);
-    assert_eq!(RetryAfter::parse([""; 0]).unwrap_err().kind(), FieldErrorKind::Empty);
+    assert_eq!(RetryAfter::parse([""; 0]).unwrap_err().kind(), Kind::Empty);
     let long = "1".repeat(MAX_LENGTH + 1);
-    assert_eq!(RetryAfter::parse([long]).unwrap_err().kind(), FieldErrorKind::Size);
+    assert_eq!(RetryAfter::parse([long]).unwrap_err().kind(), Kind::Size);
 }
 
 /// J30: written for old clients, in both meanings of the reset.
@@ -139,10 +132,8 @@ fn legacy_fields_are_written_with_seconds_or_with_a_unix_time() {
     assert_eq!(XRateLimitRemaining::new(60).to_header_value(), "60");
     assert_eq!(XRateLimitRemaining::new(u64::MAX).to_string(), u64::MAX.to_string());
     assert_eq!(XRateLimitReset::NAME, "x-ratelimit-reset");
-    assert_eq!(
-        XRateLimitReset::after(Duration::from_millis(57_001)).to_header_value(),
-        "58"
-    );
+    let reset = XRateLimitReset::after(Duration::from_millis(57_001));
+    assert_eq!(reset.to_header_value(), "58");
     assert_eq!(XRateLimitReset::after(Duration::MAX).to_string(), u64::MAX.to_string());
     assert_eq!(XRateLimitReset::at(at(1_700_000_000)).to_header_value(), "1700000000");
     assert_eq!(XRateLimitReset::at(UNIX_EPOCH - seconds(9)).to_string(), "0");
