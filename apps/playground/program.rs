@@ -12,7 +12,7 @@ const NEVER_FAILS: &str = "// A store in memory does not fail. A `RedisStore` in
 
 /// Returns a complete program with these limits, formatted like rustfmt. `with_redis` selects a Redis store.
 ///
-/// A test compiles 13 programs, which cover every branch of this module.
+/// A test compiles 11 programs, which cover every branch of this module.
 pub(crate) fn program(setup: &Setup, with_redis: bool) -> String {
     format!(
         r#"// Cargo.toml:

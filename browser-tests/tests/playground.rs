@@ -115,7 +115,7 @@ fn each_part_of_a_response_is_explained_where_the_pointer_is() {
     visit.end();
 }
 
-/// `apps/tests/playground` compiles all programs of this file.
+/// `apps/tests/playground` compiles all programs of this file, without comments and blank lines.
 #[test]
 fn the_copied_program_is_one_that_a_test_compiles() {
     let programs = concat!(env!("CARGO_MANIFEST_DIR"), "/../apps/tests/playground/programs.rs");
@@ -127,7 +127,9 @@ fn the_copied_program_is_one_that_a_test_compiles() {
         page.click("#copy");
         page.wait_for_text("#copied", "Copied");
         let copied = page.eval("navigator.clipboard.readText()");
-        copied.as_str().unwrap().to_owned()
+        let is_code = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with("//");
+        let code = copied.as_str().unwrap().split_inclusive('\n').filter(is_code);
+        code.collect::<String>()
     };
     let first = copy(page);
     assert!(first.contains("fn main()") && programs.contains(&first), "{first}");

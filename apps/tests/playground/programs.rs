@@ -1,34 +1,22 @@
 mod program_0 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
 use std::{error::Error, net::SocketAddr, time::Duration};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
     MemoryStore, QuotaPolicy, RateLimitLayer,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
         .policy(QuotaPolicy::per_minute("minute", 20))
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -36,43 +24,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
 mod program_1 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
 use std::{error::Error, net::SocketAddr};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, FailureMode, QuotaPolicy, RateLimitLayer, RedisStore,
+    Algorithm, FailureMode, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::per_hour("burst", 5))
+        .policy(QuotaPolicy::per_second("burst", 5))
         .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
         .policy(
             QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
         )
         .cost(2)
         .failure_mode(FailureMode::Closed)
+        .response_fields(ResponseFields::draft11().with_draft06_limit())
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -80,89 +56,35 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
 mod program_2 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
 use std::{error::Error, net::SocketAddr};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
+    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder,
+    ResponseFields,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::per_day("burst", 5))
+        .policy(QuotaPolicy::per_second("burst", 5))
         .policy(
             QuotaPolicy::per_minute("minute", 20)
                 .with_algorithm(Algorithm::StrictTokenBucket)
                 .with_burst_capacity(15),
         )
-        .response_fields(ResponseFields::in_between())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod program_3 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
-    ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter =
-        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::new("burst", 5, Duration::from_secs(10)))
-        .policy(QuotaPolicy::per_minute("minute", 20))
         .policy(
             QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
         )
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
+        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -170,31 +92,20 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
-mod program_4 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
+mod program_3 {
 use std::{error::Error, net::SocketAddr};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
     Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::per_hour("burst", 5).with_algorithm(Algorithm::StrictTokenBucket))
+        .policy(QuotaPolicy::per_day("burst", 5).with_algorithm(Algorithm::StrictTokenBucket))
         .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
         .policy(
             QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
@@ -202,11 +113,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .cost(2)
         .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -214,138 +123,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
-mod program_5 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr, time::Duration};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(MemoryStore::new())
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(
-            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::FixedWindow),
-        )
-        .policy(
-            QuotaPolicy::per_minute("minute", 20)
-                .with_algorithm(Algorithm::StrictTokenBucket)
-                .with_burst_capacity(15),
-        )
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
-        )
-        // A store in memory does not fail. A `RedisStore` in its place can.
-        .failure_mode(FailureMode::Closed)
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod program_6 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
+mod program_4 {
 use std::{error::Error, net::SocketAddr};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
-    ResponseFields,
+    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter =
-        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
     let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::per_second("burst", 5).with_algorithm(Algorithm::FixedWindow))
-        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
-        .response_fields(ResponseFields::none())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod program_7 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, FailureMode, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::per_second("burst", 5).with_algorithm(Algorithm::SlidingWindowCounter))
+        .policy(QuotaPolicy::per_day("burst", 5).with_algorithm(Algorithm::FixedWindow))
         .policy(QuotaPolicy::per_minute("minute", 20))
         .policy(
             QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
         )
         .cost(2)
-        .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::in_between())
+        .response_fields(ResponseFields::none())
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -353,32 +155,49 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
-mod program_8 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
+mod program_5 {
 use std::{error::Error, net::SocketAddr, time::Duration};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
-    ResponseFields,
+    Algorithm, FailureMode, LegacyReset, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
-    let limiter =
-        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
+    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+        .policy(
+            QuotaPolicy::new("burst", 5, Duration::from_secs(10))
+                .with_algorithm(Algorithm::SlidingWindowCounter),
+        )
+        .policy(QuotaPolicy::per_minute("minute", 20))
+        .failure_mode(FailureMode::Closed)
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
+        .build()?;
+    let app = Router::new()
+        .route("/", get(|| async { "Hello!\n" }))
+        .layer(limits);
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{}/", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+}
+mod program_6 {
+use std::{error::Error, net::SocketAddr, time::Duration};
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_quota::{
+    Algorithm, QuotaPolicy, RateLimitLayer, RedisStore, ResponseFields,
+    key::{self, KeyExtractor},
+};
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limits = RateLimitLayer::builder(RedisStore::new("redis://127.0.0.1/")?)
+        .scope("api")
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
             QuotaPolicy::new("burst", 5, Duration::from_secs(10))
@@ -389,17 +208,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::StrictTokenBucket)
                 .with_burst_capacity(15),
         )
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
-        )
         .cost(2)
-        .response_fields(ResponseFields::legacy(LegacyReset::UnixTime))
+        .response_fields(ResponseFields::in_between())
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -407,91 +221,33 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
-mod program_9 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
-use std::{error::Error, net::SocketAddr};
-
-use axum::{Router, routing::get};
-use tokio::net::TcpListener;
-use tower_quota::{
-    Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, ResponseFields,
-    key::{self, KeyExtractor},
-};
-
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    // A store in memory does not fail. A `RedisStore` in its place can.
-    let limiter = Limiter::builder(MemoryStore::new()).fallback(MemoryStore::new());
-    let limits = RateLimitLayerBuilder::from(limiter)
-        .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
-        .key(key::header("x-user-id").or_else(key::client_ip()))
-        .policy(QuotaPolicy::per_hour("burst", 5).with_algorithm(Algorithm::LeakyBucketMeter))
-        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
-        .policy(
-            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
-        )
-        .response_fields(ResponseFields::draft11().with_draft06_limit())
-        .build()?;
-
-    let app = Router::new()
-        .route("/", get(|| async { "Hello!\n" }))
-        .layer(limits);
-
-    let listener = TcpListener::bind("127.0.0.1:3000").await?;
-    println!("http://{}/", listener.local_addr()?);
-    let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    axum::serve(listener, app).await?;
-    Ok(())
-}
-}
-
-mod program_10 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
+mod program_7 {
 use std::{error::Error, net::SocketAddr, time::Duration};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
     Algorithm, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limiter =
         Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
     let limits = RateLimitLayerBuilder::from(limiter)
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
             QuotaPolicy::new("burst", 5, Duration::from_secs(10))
-                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
+                .with_algorithm(Algorithm::LeakyBucketMeter),
         )
         .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
         .policy(
             QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
         )
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -499,29 +255,51 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
-mod program_11 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
+mod program_8 {
+use std::{error::Error, net::SocketAddr};
+use axum::{Router, routing::get};
+use tokio::net::TcpListener;
+use tower_quota::{
+    Algorithm, LegacyReset, Limiter, MemoryStore, QuotaPolicy, RateLimitLayerBuilder, RedisStore,
+    ResponseFields,
+    key::{self, KeyExtractor},
+};
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let limiter =
+        Limiter::builder(RedisStore::new("redis://127.0.0.1/")?).fallback(MemoryStore::new());
+    let limits = RateLimitLayerBuilder::from(limiter)
+        .scope("api")
+        .key(key::header("x-user-id").or_else(key::client_ip()))
+        .policy(
+            QuotaPolicy::per_hour("burst", 5)
+                .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
+        )
+        .policy(QuotaPolicy::per_minute("minute", 20).with_burst_capacity(15))
+        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
+        .build()?;
+    let app = Router::new()
+        .route("/", get(|| async { "Hello!\n" }))
+        .layer(limits);
+    let listener = TcpListener::bind("127.0.0.1:3000").await?;
+    println!("http://{}/", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    axum::serve(listener, app).await?;
+    Ok(())
+}
+}
+mod program_9 {
 use std::{error::Error, net::SocketAddr, time::Duration};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
     Algorithm, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
             QuotaPolicy::new("burst", 5, Duration::from_secs(10))
@@ -530,11 +308,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .policy(QuotaPolicy::per_minute("minute", 20))
         .response_fields(ResponseFields::draft06())
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -542,32 +318,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
-mod program_12 {
-// Cargo.toml:
-//
-// [dependencies]
-// axum = "0.8"
-// tokio = { version = "1", features = ["full"] }
-// tower-quota = { version = "0.1", features = ["axum"] }
-
+mod program_10 {
 use std::{error::Error, net::SocketAddr};
-
 use axum::{Router, routing::get};
 use tokio::net::TcpListener;
 use tower_quota::{
-    Algorithm, FailureMode, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, ResponseFields,
+    Algorithm, FailureMode, MemoryStore, QuotaPolicy, RateLimitLayer,
     key::{self, KeyExtractor},
 };
-
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let limits = RateLimitLayer::builder(MemoryStore::new())
         .scope("api")
-        // Any client can send any header. If you authenticate users, take `key::extension`.
         .key(key::header("x-user-id").or_else(key::client_ip()))
         .policy(
-            QuotaPolicy::per_day("burst", 5)
+            QuotaPolicy::per_second("burst", 5)
                 .with_algorithm(Algorithm::LeakyBucketQueue { max_waiting: 5 }),
         )
         .policy(
@@ -575,16 +340,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 .with_algorithm(Algorithm::StrictTokenBucket)
                 .with_burst_capacity(15),
         )
+        .policy(
+            QuotaPolicy::per_day("all of \"them\"", 50_000).with_algorithm(Algorithm::FixedWindow),
+        )
         .cost(2)
-        // A store in memory does not fail. A `RedisStore` in its place can.
         .failure_mode(FailureMode::Closed)
-        .response_fields(ResponseFields::legacy(LegacyReset::DeltaSeconds))
         .build()?;
-
     let app = Router::new()
         .route("/", get(|| async { "Hello!\n" }))
         .layer(limits);
-
     let listener = TcpListener::bind("127.0.0.1:3000").await?;
     println!("http://{}/", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
@@ -592,4 +356,3 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 }
-
