@@ -10,7 +10,7 @@ use super::*;
 fn a_malformed_field_is_ignored_as_a_whole_and_the_other_is_used() {
     let advice = advice_of(
         200,
-        &[r#"ratelimit: "a";r=1, "b";r=x"#, r#"ratelimit-policy: "a";q=9;w=1"#],
+        &lines(r#"ratelimit: "a";r=1, "b";r=x | ratelimit-policy: "a";q=9;w=1"#),
     );
     assert_eq!(advice.limits(), []);
     assert_eq!(advice.ignored()[0].field(), "RateLimit");
@@ -54,25 +54,17 @@ fn a_fraction_in_retry_after_is_rounded_up_by_the_client_alone() {
         assert!(advice_of(429, &[line]).ignored().is_empty(), "{line}");
         assert!(RetryAfter::parse([line.trim_start_matches("retry-after: ")]).is_err());
     }
-    for line in [
-        "1.", ".5", "1.5.2", "1e3", "-1.5", "+1.5", "1,5", "1.5s", "inf", "NaN", "0x1.8", "1 .5", "１.5",
-    ] {
-        let mut headers = HeaderMap::new();
-        headers.insert("retry-after", HeaderValue::from_bytes(line.as_bytes()).unwrap());
-        let advice = Advice::read(
-            StatusCode::TOO_MANY_REQUESTS,
-            &headers,
-            exchange(0, 0),
-            &Caps::default(),
-        );
+    for line in "1.|.5|1.5.2|1e3|-1.5|+1.5|1,5|1.5s|inf|NaN|0x1.8|1 .5|１.5".split('|') {
+        let value = HeaderValue::from_bytes(line.as_bytes()).unwrap();
+        let headers = HeaderMap::from_iter([(http::header::RETRY_AFTER, value)]);
+        let status = StatusCode::TOO_MANY_REQUESTS;
+        let advice = Advice::read(status, &headers, exchange(0, 0), &Caps::default());
         assert_eq!(advice.retry_after(), None, "{line}");
         assert_eq!(advice.ignored()[0].field(), "Retry-After");
     }
     assert_eq!(wait(&["retry-after: 1.5", "retry-after: 60"]), Some(seconds(60)));
-    assert_eq!(
-        wait(&["retry-after: 1.5", "retry-after: Tue, 14 Nov 2023 22:13:30 GMT"]),
-        Some(seconds(10))
-    );
+    let date = "retry-after: Tue, 14 Nov 2023 22:13:30 GMT";
+    assert_eq!(wait(&["retry-after: 1.5", date]), Some(seconds(10)));
     assert_eq!(wait(&["retry-after: 1.5", "retry-after: soon"]), None);
 }
 
@@ -93,20 +85,15 @@ fn a_retry_after_that_is_a_unix_time_lasts_until_then() {
 }
 
 /// The dictionary of draft-07, and the fields of the drafts before.
-fn unnamed(reset: &str) -> [Vec<String>; 2] {
+fn unnamed(reset: &str) -> [String; 2] {
     [
-        vec![
-            "ratelimit-limit: 9".to_owned(),
-            "ratelimit-remaining: 0".to_owned(),
-            format!("ratelimit-reset: {reset}"),
-        ],
-        vec![format!("ratelimit: limit=9, remaining=0, reset={reset}")],
+        format!("ratelimit: limit=9, remaining=0, reset={reset}"),
+        format!("ratelimit-limit: 9 | ratelimit-remaining: 0 | ratelimit-reset: {reset}"),
     ]
 }
 
-fn read(lines: &[String], date: Option<&str>) -> Advice {
-    let lines: Vec<&str> = lines.iter().map(String::as_str).chain(date).collect();
-    advice_of(429, &lines)
+fn read(fields: &str, date: Option<&str>) -> Advice {
+    advice_of(429, &lines(fields).into_iter().chain(date).collect::<Vec<_>>())
 }
 
 /// GitLab and others send Unix times in the fields of the drafts.
@@ -137,27 +124,14 @@ fn a_reset_that_is_a_unix_time_lasts_until_then() {
 #[test]
 fn a_reset_that_is_a_time_of_another_year_is_malformed() {
     const DATE: &str = "date: Tue, 14 Nov 2023 22:13:00 GMT";
-    for reset in [
-        "1000000000",
-        "1699913579",
-        "1731622381",
-        "1699913579999",
-        "1731622380001",
-        "999999999999",
-        "999999999999999",
-    ] {
-        let [fields, dictionary] = unnamed(reset).map(|lines| read(&lines, Some(DATE)));
-        assert_eq!(
-            (fields.limits()[0].remaining(), fields.limits()[0].reset()),
-            (Some(0), None),
-            "{reset}"
-        );
+    let resets = "1000000000 1699913579 1731622381 1699913579999 1731622380001 999999999999 999999999999999";
+    for reset in resets.split(' ') {
+        let [dictionary, fields] = unnamed(reset).map(|lines| read(&lines, Some(DATE)));
+        let limit = &fields.limits()[0];
+        assert_eq!((limit.remaining(), limit.reset()), (Some(0), None), "{reset}");
         assert_eq!(fields.ignored()[0].field(), "RateLimit-Reset");
-        assert_eq!(
-            (dictionary.limits(), dictionary.ignored()[0].field()),
-            (&[][..], "RateLimit"),
-            "{reset}"
-        );
+        assert_eq!(dictionary.limits(), [], "{reset}");
+        assert_eq!(dictionary.ignored()[0].field(), "RateLimit", "{reset}");
     }
 }
 
@@ -203,10 +177,7 @@ fn absurd_values_are_cut_to_the_caps() {
     // The quota, too, or a big one would look used up.
     let big = advice_of(
         200,
-        &[
-            r#"ratelimit: "a";r=50000;t=60"#,
-            r#"ratelimit-policy: "a";q=60000;w=60"#,
-        ],
+        &lines(r#"ratelimit: "a";r=50000;t=60 | ratelimit-policy: "a";q=60000;w=60"#),
     );
     assert_eq!(big.limits()[0].quota(), big.limits()[0].remaining());
 }
@@ -214,11 +185,8 @@ fn absurd_values_are_cut_to_the_caps() {
 /// F11: only where the clocks agree, and never by more than the exchange has taken.
 #[test]
 fn the_time_on_the_way_is_taken_off_if_dates_are_trusted() {
-    let fields = headers(&[
-        "date: Tue, 14 Nov 2023 22:13:20 GMT",
-        r#"ratelimit: "a";r=5;t=10"#,
-        "retry-after: 12",
-    ]);
+    let fields = r#"date: Tue, 14 Nov 2023 22:13:20 GMT | ratelimit: "a";r=5;t=10 | retry-after: 12"#;
+    let fields = headers(&lines(fields));
     let read = |sent, received, trusts| {
         let caps = Caps::default().trust_dates(trusts);
         let exchange = exchange(received, received - sent);
@@ -226,18 +194,12 @@ fn the_time_on_the_way_is_taken_off_if_dates_are_trusted() {
         let reset = advice.limits().first().map(|limit| limit.reset().unwrap().as_secs());
         (reset, advice.retry_after().map(|wait| wait.as_secs()))
     };
-    assert_eq!(
-        read(0, 2, true),
-        (Some(8), Some(10)),
-        "made at once, and two seconds on the way"
-    );
+    // Made at once, and two seconds on the way.
+    assert_eq!(read(0, 2, true), (Some(8), Some(10)));
     assert_eq!(read(0, 2, false), (Some(10), Some(12)));
     assert_eq!(read(1, 2, true), (Some(9), Some(11)), "a date has whole seconds");
-    assert_eq!(
-        read(50, 51, true),
-        (None, None),
-        "older than the exchange: from a cache"
-    );
+    // Older than the exchange: from a cache.
+    assert_eq!(read(50, 51, true), (None, None));
     assert_eq!(read(50, 51, false), (Some(10), Some(12)));
 }
 
@@ -251,11 +213,8 @@ fn what_comes_from_a_cache_is_no_news() {
     for age in ["30", "1", "99999999999999999999999999"] {
         assert_eq!(with_age(age).limits(), [], "{age}");
     }
-    assert_eq!(
-        with_age("30").retry_after(),
-        Some(seconds(20)),
-        "it has been waited for already"
-    );
+    // It has been waited for already.
+    assert_eq!(with_age("30").retry_after(), Some(seconds(20)));
     assert_eq!(with_age("99999999999999999999999999").retry_after(), Some(seconds(0)));
     for fresh in ["0", "00", "", "soon", "-1"] {
         assert_eq!(with_age(fresh).limits().len(), 1, "{fresh}");
@@ -270,11 +229,8 @@ fn retry_after_counts_where_it_is_about_the_server() {
     for status in [200, 202, 301] {
         assert_eq!(wait(status, &["retry-after: 9"]), None, "{status}");
         // F8: beside rate limit fields, `Retry-After` applies to the limits.
-        assert_eq!(
-            wait(status, &["retry-after: 9", r#"ratelimit: "a";r=1"#]),
-            Some(seconds(9)),
-            "{status}"
-        );
+        let beside = ["retry-after: 9", r#"ratelimit: "a";r=1"#];
+        assert_eq!(wait(status, &beside), Some(seconds(9)), "{status}");
     }
     for status in [403, 413, 429, 500, 503] {
         assert_eq!(wait(status, &["retry-after: 9"]), Some(seconds(9)), "{status}");
@@ -301,21 +257,14 @@ fn units_are_told_by_the_policy_of_the_same_name() {
     assert_eq!([limits[0].unit(), limits[3].unit()], [&Unit::Requests, &Unit::Requests]);
     assert_eq!(limits[1].unit(), &Unit::ContentBytes);
     assert_eq!(limits[2].unit().as_str(), "tokens");
-    assert_eq!(
-        (limits[2].quota(), limits[3].quota(), limits[4].quota()),
-        (Some(9), None, Some(2))
-    );
+    let quotas = limits[2..].iter().map(|limit| limit.quota());
+    assert!(quotas.eq([Some(9), None, Some(2)]), "{limits:?}");
 }
 
 #[test]
 fn caps_out_of_their_range_are_rejected() {
     let error = |wait, units| Caps::new(wait, units).unwrap_err().to_string();
-    assert_eq!(
-        error(seconds(86_401), 1),
-        "client: max_wait 86401s is outside 1s..=86400s"
-    );
-    assert_eq!(
-        error(seconds(1), 0),
-        "client: max_units 0 is outside 1..=999999999999999"
-    );
+    let (wait, units) = (error(seconds(86_401), 1), error(seconds(1), 0));
+    assert_eq!(wait, "client: max_wait 86401s is outside 1s..=86400s");
+    assert_eq!(units, "client: max_units 0 is outside 1..=999999999999999");
 }

@@ -26,11 +26,8 @@ fn limits(policies: &[QuotaPolicy]) -> RateLimitLayer {
     let builder = RateLimitLayerBuilder::from(Limiter::builder(store).deadline(seconds(60)))
         .scope("jobs")
         .key(key::from_fn(|_| Some(PartitionKey::new("everybody", ""))));
-    let builder = policies
-        .iter()
-        .cloned()
-        .fold(builder, |builder, policy| builder.policy(policy));
-    builder.build().unwrap()
+    let policies = policies.iter().cloned();
+    policies.fold(builder, RateLimitLayerBuilder::policy).build().unwrap()
 }
 
 /// The result of a job.
@@ -91,9 +88,7 @@ fn far_away(
     let numbers = Arc::new(Mutex::new(0_u64));
     let delay = move || {
         let mut number = numbers.lock().unwrap();
-        *number = number
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        *number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         Duration::from_millis(10 + ((*number >> 33) % 90))
     };
     service_fn(move |request: Request<Body>| {
@@ -107,6 +102,10 @@ fn far_away(
     })
 }
 
+fn request() -> Request<Body> {
+    Request::get("http://a.example/").body(Body::empty()).unwrap()
+}
+
 /// Fifty tasks, five hundred requests, and none rejected that was sent after the first answer.
 async fn job(name: &str, policies: &[QuotaPolicy], strategy: Strategy, at_most: u64) {
     let layer = builder()
@@ -114,12 +113,8 @@ async fn job(name: &str, policies: &[QuotaPolicy], strategy: Strategy, at_most: 
         .queue_timeout(seconds(3_600))
         .build()
         .unwrap();
-    let service = layer.layer(far_away(limits(policies)));
     let start = Instant::now();
-    let report = run(50, 500, service, || {
-        Request::get("http://a.example/").body(Body::empty()).unwrap()
-    })
-    .await;
+    let report = run(50, 500, layer.layer(far_away(limits(policies))), request).await;
     assert_eq!(report.done, 500);
     assert_eq!(report.rejected_after_the_first_answer(), 0, "{name}");
     assert!(start.elapsed() <= seconds(at_most), "{name}: {:?}", start.elapsed());
@@ -128,14 +123,14 @@ async fn job(name: &str, policies: &[QuotaPolicy], strategy: Strategy, at_most: 
 /// F7, F15, L1
 #[tokio::test(start_paused = true)]
 async fn fifty_tasks_finish_a_job_with_not_one_429_after_the_first_answers() {
-    let algorithms = [
-        Algorithm::TokenBucket,
-        Algorithm::StrictTokenBucket,
-        Algorithm::FixedWindow,
-        Algorithm::SlidingWindowLog,
-        Algorithm::SlidingWindowCounter,
-    ];
-    for algorithm in algorithms {
+    use Algorithm::{FixedWindow, SlidingWindowCounter, SlidingWindowLog, StrictTokenBucket, TokenBucket};
+    for algorithm in [
+        TokenBucket,
+        StrictTokenBucket,
+        FixedWindow,
+        SlidingWindowLog,
+        SlidingWindowCounter,
+    ] {
         for quota in [20, 60, 1_000] {
             let policy = QuotaPolicy::new("ten seconds", quota, seconds(10)).with_algorithm(algorithm);
             let name = format!("{algorithm:?} {quota}");
@@ -149,11 +144,11 @@ async fn fifty_tasks_finish_a_job_with_not_one_429_after_the_first_answers() {
 /// F15
 #[tokio::test(start_paused = true)]
 async fn a_job_under_several_limits_obeys_them_all() {
-    let policies = [
+    let (second, minute) = (
         QuotaPolicy::per_second("second", 30),
         QuotaPolicy::per_minute("minute", 300),
-    ];
-    job("several", &policies, Strategy::Greedy, 180).await;
+    );
+    job("several", &[second, minute], Strategy::Greedy, 180).await;
 }
 
 /// F14
@@ -167,15 +162,8 @@ async fn a_job_that_paces_itself_is_not_rejected_either() {
 #[tokio::test(start_paused = true)]
 async fn without_waiting_the_same_job_is_rejected_over_and_over() {
     let policy = QuotaPolicy::new("ten seconds", 60, seconds(10));
-    let service = builder()
-        .strategy(Strategy::Observe)
-        .build()
-        .unwrap()
-        .layer(far_away(limits(&[policy])));
-    let report = run(50, 500, service, || {
-        Request::get("http://a.example/").body(Body::empty()).unwrap()
-    })
-    .await;
+    let layer = builder().strategy(Strategy::Observe).build().unwrap();
+    let report = run(50, 500, layer.layer(far_away(limits(&[policy]))), request).await;
     assert!(report.rejected_after_the_first_answer() > 500);
 }
 
@@ -216,16 +204,10 @@ const DAY: QuotaPolicy = QuotaPolicy::per_day("day", 2);
 async fn a_hyper_client_does_not_send_what_would_be_rejected() {
     let address = serve(&limits(&[DAY])).await;
     let client = impatient().layer(HyperClient::builder(TokioExecutor::new()).build_http());
-    let request = || {
-        Request::get(format!("http://{address}/"))
-            .body(Full::<Bytes>::default())
-            .unwrap()
-    };
-    let error = use_up(client, request).await;
-    assert!(
-        error.retry_after() <= Some(seconds(600)),
-        "the cap, though it takes half a day: {error}"
-    );
+    let uri = format!("http://{address}/");
+    let error = use_up(client, || Request::get(&uri).body(Full::<Bytes>::default()).unwrap()).await;
+    // The cap, though it takes half a day.
+    assert!(error.retry_after() <= Some(seconds(600)), "{error}");
 }
 
 #[tokio::test]
@@ -236,12 +218,8 @@ async fn a_reqwest_client_does_not_send_what_would_be_rejected() {
         let reqwest = reqwest.clone();
         async move { reqwest.execute(request.try_into()?).await.map(Response::from) }
     }));
-    let request = || {
-        Request::get(format!("http://{address}/"))
-            .body(reqwest::Body::from(""))
-            .unwrap()
-    };
-    use_up(client, request).await;
+    let uri = format!("http://{address}/");
+    use_up(client, || Request::get(&uri).body(reqwest::Body::from("")).unwrap()).await;
 }
 
 #[tokio::test]
@@ -255,10 +233,10 @@ async fn a_tonic_client_does_not_send_what_would_be_rejected() {
         .unwrap()
         .connect_lazy();
 
-    let layer = impatient();
-    let mut client = HealthClient::new(layer.layer(channel));
-    client.check(HealthCheckRequest::default()).await.unwrap();
-    client.check(HealthCheckRequest::default()).await.unwrap();
+    let mut client = HealthClient::new(impatient().layer(channel));
+    for _ in 0..2 {
+        client.check(HealthCheckRequest::default()).await.unwrap();
+    }
     let status = client.check(HealthCheckRequest::default()).await.unwrap_err();
     let error = status
         .source()
@@ -274,9 +252,7 @@ async fn a_job_over_real_connections_is_not_rejected_after_the_first_answers() {
     let hyper = HyperClient::builder(TokioExecutor::new()).build_http();
     let service = builder().build().unwrap().layer(hyper);
     let service = service.map_response(|response: Response<hyper::body::Incoming>| response.map(Body::new));
-    let report = run(50, 150, service, || {
-        Request::get(format!("http://{address}/")).body(Body::empty()).unwrap()
-    })
-    .await;
+    let uri = format!("http://{address}/");
+    let report = run(50, 150, service, || Request::get(&uri).body(Body::empty()).unwrap()).await;
     assert_eq!((report.done, report.rejected_after_the_first_answer()), (150, 0));
 }

@@ -32,10 +32,12 @@ async fn requests_wait_for_their_turn_in_the_order_in_which_they_came() {
     let client = script.client(builder());
     client.clone().oneshot(get("http://a.example/first")).await.unwrap();
     let calls = (0..6).map(|number| client.clone().oneshot(get(&format!("{URI}{number}"))));
-    join_all(calls)
-        .await
-        .into_iter()
-        .for_each(|result| assert_eq!(result.unwrap().status(), 200));
+    assert!(
+        join_all(calls)
+            .await
+            .into_iter()
+            .all(|call| call.unwrap().status() == 200)
+    );
     assert_eq!(script.requests(), ["/first", "/0", "/1", "/2", "/3", "/4", "/5"]);
     assert_eq!(script.times(), [0, 0, 0, 10, 10, 20, 30]);
 }
@@ -63,11 +65,8 @@ async fn nothing_is_sent_until_retry_after_is_over_or_the_cap_of_it() {
         (503, vec!["retry-after: 1000000"]),
         (200, vec![]),
     ]);
-    let client = script.client(
-        builder()
-            .queue_timeout(seconds(3_600))
-            .caps(Caps::new(seconds(60), 10_000).unwrap()),
-    );
+    let caps = Caps::new(seconds(60), 10_000).unwrap();
+    let client = script.client(builder().queue_timeout(seconds(3_600)).caps(caps));
     for _ in 0..4 {
         client.clone().oneshot(get(URI)).await.unwrap();
     }
@@ -86,11 +85,8 @@ async fn a_date_without_the_date_of_the_response_is_compared_with_the_wall_clock
         client.clone().oneshot(get(URI)).await.unwrap();
     }
     assert_eq!(script.times(), [0, 40]);
-    assert_eq!(
-        layer.origin_status(&parts(URI)).unwrap().retry_after(),
-        None,
-        "the date has passed"
-    );
+    let known = layer.origin_status(&parts(URI)).unwrap();
+    assert_eq!(known.retry_after(), None, "the date has passed");
 }
 
 /// F11: the response is older than its exchange.
@@ -129,10 +125,8 @@ async fn who_only_observes_sends_at_once() {
         assert_eq!(advice.retry_after(), Some(seconds(20)));
     }
     assert_eq!(script.times(), [0, 0, 0]);
-    assert_eq!(
-        layer.origin_status(&parts(URI)).unwrap().retry_after(),
-        Some(seconds(20))
-    );
+    let known = layer.origin_status(&parts(URI)).unwrap();
+    assert_eq!(known.retry_after(), Some(seconds(20)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -145,10 +139,8 @@ async fn a_wait_that_is_known_to_be_too_long_fails_at_once_and_says_until_when()
     assert_eq!(start.elapsed(), Duration::ZERO);
     assert_eq!(error.kind(), ThrottledKind::TooLong);
     assert_eq!(error.retry_after(), Some(seconds(30)));
-    assert_eq!(
-        error.to_string(),
-        "request not sent: the wait for the server's quota is too long; retry after 30s"
-    );
+    let message = "request not sent: the wait for the server's quota is too long; retry after 30s";
+    assert_eq!(error.to_string(), message);
     tokio::time::advance(seconds(1)).await;
     client.oneshot(get(URI)).await.unwrap();
     assert_eq!(script.times(), [0, 30]);
@@ -165,10 +157,8 @@ async fn no_request_waits_longer_than_its_patience() {
         let result = client.clone().oneshot(get(URI)).await;
         (result.is_ok(), start.elapsed().as_secs())
     });
-    assert_eq!(
-        join_all(calls).await,
-        [(true, 10), (true, 20), (false, 20), (false, 20)]
-    );
+    let expected = [(true, 10), (true, 20), (false, 20), (false, 20)];
+    assert_eq!(join_all(calls).await, expected);
 }
 
 #[tokio::test(start_paused = true)]
@@ -206,10 +196,8 @@ async fn more_than_may_wait_fail_at_once() {
     assert_pending!(second.poll());
     assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 1);
     let error = throttled(assert_ready!(spawn(URI).poll()));
-    assert_eq!(
-        (error.kind(), error.retry_after()),
-        (ThrottledKind::TooMany, Some(seconds(10)))
-    );
+    assert_eq!(error.kind(), ThrottledKind::TooMany);
+    assert_eq!(error.retry_after(), Some(seconds(10)));
 
     // A request that leaves makes room.
     drop(second);
@@ -222,23 +210,12 @@ async fn each_origin_is_for_itself() {
     let script = Script::new([(429, vec!["retry-after: 20"]), (200, vec![])]);
     let client = script.client(builder().queue_timeout(Duration::ZERO));
     client.clone().oneshot(get("http://a.example/x")).await.unwrap();
-    let same = ["http://A.example:80/y", "http://user@a.example/", "HTTP://a.example/"];
-    for uri in same {
+    for uri in ["http://A.example:80/y", "http://user@a.example/", "HTTP://a.example/"] {
         throttled(client.clone().oneshot(get(uri)).await);
     }
-    let others = [
-        "https://a.example/",
-        "https://a.example:80/",
-        "http://a.example:8080/",
-        "http://b.example/",
-        "/",
-    ];
-    for uri in others {
-        client
-            .clone()
-            .oneshot(get(uri))
-            .await
-            .unwrap_or_else(|_| panic!("{uri}"));
+    let others = "https://a.example/ https://a.example:80/ http://a.example:8080/ http://b.example/ /";
+    for uri in others.split(' ') {
+        assert!(client.clone().oneshot(get(uri)).await.is_ok(), "{uri}");
     }
 }
 
@@ -292,12 +269,11 @@ async fn a_client_that_computes_the_key_of_its_next_request_knows_what_is_left_f
 /// requests to the same origin, or of the same user if the client distinguishes users.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_know_the_rule_of_keys_guesses_from_earlier_requests() {
-    let answers = || {
-        Script::new([
-            (200, vec![r#"ratelimit: "u";r=0;t=9;pk=:xJvU:"#]),
-            (200, vec![r#"ratelimit: "u";r=5;t=9;pk=:0Q7z:"#]),
-        ])
-    };
+    let fields = [
+        r#"ratelimit: "u";r=0;t=9;pk=:xJvU:"#,
+        r#"ratelimit: "u";r=5;t=9;pk=:0Q7z:"#,
+    ];
+    let answers = || Script::new(fields.map(|field| (200, vec![field])));
     let of = |user: &str| Request::get(URI).header("user", user).body(String::new()).unwrap();
     let impatient = || builder().queue_timeout(Duration::ZERO);
 
@@ -362,12 +338,7 @@ async fn an_origin_that_is_used_often_is_evicted_first_once_nothing_is_known_of_
 async fn a_flood_of_origins_that_are_asked_once_does_not_push_out_one_that_is_used() {
     let mut answers = vec![(200, vec![]), (429, vec!["retry-after: 60"])];
     answers.extend(vec![(429, vec!["retry-after: 3600"]); 1_000]);
-    let layer = builder()
-        .max_origins(100)
-        .queue_timeout(Duration::ZERO)
-        .build()
-        .unwrap();
-    let client = layer.layer(Script::new(answers).service());
+    let client = Script::new(answers).client(builder().max_origins(100).queue_timeout(Duration::ZERO));
     for _ in 0..2 {
         client.clone().oneshot(get(URI)).await.unwrap();
     }
@@ -401,12 +372,10 @@ async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_
         let uri = format!("http://{number}.example/");
         client.clone().oneshot(get(&uri)).await.unwrap();
         assert_eq!(layer.origins(), 3);
-        assert_eq!(
-            layer.origin_status(&parts("http://slow.example/")).unwrap().in_flight(),
-            1
-        );
-        assert_eq!(layer.origin_status(&parts(URI)).unwrap().waiting(), 1);
-        assert!(layer.origin_status(&parts("http://news.example/")).is_none());
+        let known = |uri| layer.origin_status(&parts(uri));
+        assert_eq!(known("http://slow.example/").unwrap().in_flight(), 1);
+        assert_eq!(known(URI).unwrap().waiting(), 1);
+        assert!(known("http://news.example/").is_none());
     }
 }
 
@@ -414,7 +383,7 @@ async fn an_origin_where_requests_wait_or_are_on_their_way_is_not_forgotten_for_
 async fn what_is_known_can_be_looked_at() {
     let script = Script::new([(
         200,
-        vec![r#"ratelimit: "a";r=5;t=10"#, r#"ratelimit-policy: "a";q=9;w=10"#],
+        lines(r#"ratelimit: "a";r=5;t=10 | ratelimit-policy: "a";q=9;w=10"#),
     )]);
     let layer = builder().build().unwrap();
     assert_eq!(layer.origin_status(&parts(URI)), None);
@@ -422,11 +391,8 @@ async fn what_is_known_can_be_looked_at() {
     tokio::time::advance(seconds(3)).await;
     let known = layer.origin_status(&parts("http://a.example/else")).unwrap();
     let limit = &known.limits()[0];
-    assert_eq!(
-        (limit.name(), limit.quota(), limit.remaining()),
-        (Some("a"), Some(9), Some(5))
-    );
-    assert_eq!(limit.reset(), Some(seconds(7)));
+    assert_eq!((limit.name(), limit.quota()), (Some("a"), Some(9)));
+    assert_eq!((limit.remaining(), limit.reset()), (Some(5), Some(seconds(7))));
     assert_eq!((known.retry_after(), known.in_flight(), known.waiting()), (None, 0, 0));
 }
 
@@ -461,31 +427,22 @@ async fn an_error_of_the_inner_service_is_passed_on() {
 
 #[test]
 fn settings_out_of_their_range_are_rejected() {
-    let error = |builder: ClientLayerBuilder| builder.build().unwrap_err().to_string();
-    assert_eq!(
-        error(builder().queue_timeout(seconds(86_401))),
-        "client: queue_timeout 86401s is outside 0ns..=86400s"
-    );
-    assert_eq!(
-        error(builder().max_waiting(0)),
-        "client: max_waiting 0 is outside 1..=1000000"
-    );
-    assert_eq!(
-        error(builder().max_origins(0)),
-        "client: max_origins 0 is outside 1..=1000000"
-    );
-    assert_eq!(
-        error(builder().jitter_percent(101)),
-        "client: jitter_percent 101 is outside 0..=100"
-    );
     let pace = Strategy::Pace { below_percent: 0 };
-    assert_eq!(
-        error(builder().strategy(pace)),
-        "client: below_percent 0 is outside 1..=100"
-    );
-    let retries = builder().retries(11, |body: &String| Some(body.clone()));
-    assert_eq!(
-        retries.build().unwrap_err().to_string(),
-        "client: retries 11 is outside 0..=10"
-    );
+    for (builder, message) in [
+        (
+            builder().queue_timeout(seconds(86_401)),
+            "queue_timeout 86401s is outside 0ns..=86400s",
+        ),
+        (builder().max_waiting(0), "max_waiting 0 is outside 1..=1000000"),
+        (builder().max_origins(0), "max_origins 0 is outside 1..=1000000"),
+        (builder().jitter_percent(101), "jitter_percent 101 is outside 0..=100"),
+        (builder().strategy(pace), "below_percent 0 is outside 1..=100"),
+    ] {
+        assert_eq!(builder.build().unwrap_err().to_string(), format!("client: {message}"));
+    }
+    let error = builder()
+        .retries(11, |body: &String| Some(body.clone()))
+        .build()
+        .unwrap_err();
+    assert_eq!(error.to_string(), "client: retries 11 is outside 0..=10");
 }

@@ -66,6 +66,11 @@ fn headers(lines: &[&str]) -> HeaderMap {
     headers
 }
 
+/// The fields of a text, which are separated by `|`.
+fn lines(fields: &str) -> Vec<&str> {
+    fields.split('|').map(str::trim).collect()
+}
+
 /// The advice that a client reads from a response that was sent at once.
 fn advice_of(status: u16, lines: &[&str]) -> Advice {
     let status = StatusCode::from_u16(status).unwrap();
@@ -109,13 +114,10 @@ impl Script {
             let mut state = script.0.lock().unwrap();
             let (second, path) = (state.start.elapsed().as_secs(), request.uri().path().to_owned());
             state.log.push((second, path + request.body()));
-            let is_last = state.answers.len() == 1;
-            let answer = if is_last {
-                state.answers.front().cloned()
-            } else {
-                state.answers.pop_front()
-            };
-            let (status, lines) = answer.unwrap();
+            let (status, lines) = state.answers[0].clone();
+            if state.answers.len() > 1 {
+                state.answers.pop_front();
+            }
             let mut response = Response::new(String::new());
             *response.status_mut() = StatusCode::from_u16(status).unwrap();
             *response.headers_mut() = headers(&lines);
@@ -138,13 +140,8 @@ impl Script {
     }
 
     fn requests(&self) -> Vec<String> {
-        self.0
-            .lock()
-            .unwrap()
-            .log
-            .iter()
-            .map(|(_, request)| request.clone())
-            .collect()
+        let log = &self.0.lock().unwrap().log;
+        log.iter().map(|(_, request)| request.clone()).collect()
     }
 }
 

@@ -28,12 +28,9 @@ impl Scene {
     }
 
     fn answer(&mut self, now: u64, dispatch: SendPermit, lines: &[&str]) {
-        let status = if lines.iter().any(|line| line.starts_with("retry-after")) {
-            429
-        } else {
-            200
-        };
-        self.0.record_response(dispatch, &advice_of(status, lines), at(now));
+        let is_rejection = lines.iter().any(|line| line.starts_with("retry-after"));
+        let advice = advice_of(if is_rejection { 429 } else { 200 }, lines);
+        self.0.record_response(dispatch, &advice, at(now));
     }
 
     /// Sends and is answered at once.
@@ -181,11 +178,8 @@ fn after_a_rejection_one_request_at_a_time_tries_until_one_is_none() {
     let late = scene.send(0);
     scene.exchange(0, &["retry-after: 20"]);
     scene.answer(1, late, &[]);
-    assert_eq!(
-        scene.wait(1).until(),
-        at(20),
-        "an answer of a request that was sent before says nothing"
-    );
+    // An answer of a request that was sent before says nothing.
+    assert_eq!(scene.wait(1).until(), at(20));
     let trial = scene.send(20);
     scene.wait(20);
     scene.answer(21, trial, &["retry-after: 3"]);
@@ -198,10 +192,10 @@ fn after_a_rejection_one_request_at_a_time_tries_until_one_is_none() {
 /// F12
 #[test]
 fn more_units_than_the_cap_are_not_believed() {
-    let mut scene = Scene(Pacing::new(Strategy::Greedy, Caps::new(seconds(600), 100).unwrap()));
+    let caps = Caps::new(seconds(600), 100).unwrap();
+    let mut scene = Scene(Pacing::new(Strategy::Greedy, caps));
     let dispatch = scene.send(0);
     let fields = headers(&[r#"ratelimit: "a";r=999999999999999;t=1"#]);
-    let caps = Caps::new(seconds(600), 100).unwrap();
     let advice = Advice::read(StatusCode::OK, &fields, exchange(0, 0), &caps);
     scene.0.record_response(dispatch, &advice, at(0));
     assert_eq!(scene.burst(0).len(), 100);
@@ -213,16 +207,10 @@ fn pacing_begins_when_units_run_low() {
     let mut scene = Scene::new(Strategy::pace());
     scene.exchange(
         0,
-        &[
-            r#"ratelimit: "sliding";r=8;t=10"#,
-            r#"ratelimit-policy: "sliding";q=12;w=86400"#,
-        ],
+        &lines(r#"ratelimit: "sliding";r=8;t=10 | ratelimit-policy: "sliding";q=12;w=86400"#),
     );
-    assert_eq!(
-        scene.burst(0).len(),
-        3,
-        "the first of six, which is half, begins the pace"
-    );
+    // The first of six, which is half, begins the pace.
+    assert_eq!(scene.burst(0).len(), 3);
     assert!(scene.wait(0).until() > at(1));
     assert!(scene.wait(0).until() < at(2));
     // F10, F18: the policy is not needed, and its window is of no interest.
@@ -235,15 +223,11 @@ fn pacing_begins_when_units_run_low() {
 #[test]
 fn units_of_unknown_size_hold_nothing_back_while_any_are_left() {
     let mut scene = waiting();
-    scene.exchange(
-        0,
-        &[
-            r#"ratelimit: "b";r=1;t=9, "x";r=1;t=9, "c";r=50"#,
-            r#"ratelimit-policy: "b";q=9;qu="content-bytes", "x";q=5;qu="tokens", "c";q=5;qu="concurrent-requests""#,
-        ],
-    );
+    let list = r#"ratelimit: "b";r=1;t=9, "x";r=1;t=9, "c";r=50"#;
+    let policies = r#""b";q=9;qu="content-bytes", "x";q=5;qu="tokens", "c";q=5;qu="concurrent-requests""#;
+    scene.exchange(0, &[list, &format!("ratelimit-policy: {policies}")]);
     // The unit is known from then on, though the policy is not repeated.
-    scene.exchange(1, &[r#"ratelimit: "b";r=1;t=9, "x";r=1;t=9, "c";r=50"#]);
+    scene.exchange(1, &[list]);
     let _sent: Vec<_> = (0..10).map(|_| scene.send(1)).collect();
     assert_eq!(scene.left(1), [1, 1, 50]);
     let limits = scene.0.limits(at(1));

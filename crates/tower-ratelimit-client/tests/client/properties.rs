@@ -10,32 +10,25 @@ use super::*;
 #[derive(Clone, Debug)]
 enum Step {
     Ask,
-    Answer {
-        which: usize,
-        limits: Vec<(u8, u64, u64)>,
-        retry_after: Option<u64>,
-        is_rejection: bool,
-    },
-    Lose {
-        which: usize,
-    },
-    TakeBack {
-        which: usize,
-    },
-    Pass {
-        millis: u64,
-    },
+    Answer(usize, Answer),
+    Lose(usize),
+    TakeBack(usize),
+    PassMillis(u64),
 }
+
+/// The names, units and seconds of limits, the seconds to wait, and whether it is a rejection.
+type Answer = (Vec<(u8, u64, u64)>, Option<u64>, bool);
 
 fn step() -> impl Strategy<Value = Step> {
     let limit = (0..3_u8, 0..12_u64, 0..20_u64);
+    let retry_after = proptest::option::weighted(0.1, 0..30_u64);
+    let answer = (vec(limit, 0..4), retry_after, proptest::bool::weighted(0.2));
     prop_oneof![
         8 => Just(Step::Ask),
-        5 => (any::<usize>(), vec(limit, 0..4), proptest::option::weighted(0.1, 0..30_u64), proptest::bool::weighted(0.2))
-            .prop_map(|(which, limits, retry_after, is_rejection)| Step::Answer { which, limits, retry_after, is_rejection }),
-        1 => any::<usize>().prop_map(|which| Step::Lose { which }),
-        1 => any::<usize>().prop_map(|which| Step::TakeBack { which }),
-        3 => (0..4_000_u64).prop_map(|millis| Step::Pass { millis }),
+        5 => (any::<usize>(), answer).prop_map(|(which, answer)| Step::Answer(which, answer)),
+        1 => any::<usize>().prop_map(Step::Lose),
+        1 => any::<usize>().prop_map(Step::TakeBack),
+        3 => (0..4_000_u64).prop_map(Step::PassMillis),
     ]
 }
 
@@ -78,29 +71,22 @@ impl Scene {
     fn step(&mut self, step: Step) {
         match step {
             Step::Ask => self.ask(),
-            Step::Pass { millis } => self.now += Duration::from_millis(millis),
-            Step::Lose { which } => {
+            Step::PassMillis(millis) => self.now += Duration::from_millis(millis),
+            Step::Lose(which) => {
                 if let Some((_, dispatch)) = self.take(which) {
                     self.pacing.record_loss(dispatch);
                 }
             }
-            Step::TakeBack { which } => {
+            Step::TakeBack(which) => {
                 if let Some((number, dispatch)) = self.take(which) {
                     self.pacing.cancel(dispatch);
                     let before = self.promises.iter_mut().filter(|promise| promise.heard_at < number);
                     before.for_each(|promise| promise.left += 1);
                 }
             }
-            Step::Answer {
-                which,
-                limits,
-                retry_after,
-                is_rejection,
-            } => {
+            Step::Answer(which, answer) => {
                 if let Some((number, dispatch)) = self.take(which) {
-                    // Any status but 429 that makes `Retry-After` apply.
-                    let status = if is_rejection { 429 } else { 500 };
-                    self.answer(number, dispatch, &limits, retry_after, status);
+                    self.answer(number, dispatch, answer);
                 }
             }
         }
@@ -110,10 +96,8 @@ impl Scene {
         let Acquire::Ready(dispatch) = self.pacing.try_acquire(self.now) else {
             return;
         };
-        assert!(
-            self.now >= self.blocked_until,
-            "F8: nothing is sent before `Retry-After`, or within a second of a rejection"
-        );
+        // F8: nothing is sent before `Retry-After`, or within a second of a rejection.
+        assert!(self.now >= self.blocked_until);
         self.sent += 1;
         self.in_flight.push((self.sent, dispatch));
         for promise in self.promises.iter_mut().filter(|promise| promise.until > self.now) {
@@ -122,39 +106,32 @@ impl Scene {
         }
     }
 
-    fn answer(
-        &mut self,
-        number: u64,
-        dispatch: SendPermit,
-        limits: &[(u8, u64, u64)],
-        retry_after: Option<u64>,
-        status: u16,
-    ) {
-        let items: Vec<_> = limits
+    fn answer(&mut self, number: u64, dispatch: SendPermit, (limits, retry_after, is_rejection): Answer) {
+        // Each limit has a line of its own. Any status but 429 makes `Retry-After` apply.
+        let lines = limits
             .iter()
-            .map(|(name, r, t)| format!(r#""{name}";r={r};t={t}"#))
+            .map(|(name, r, t)| format!(r#"ratelimit: "{name}";r={r};t={t}"#));
+        let lines: Vec<_> = lines
+            .chain(retry_after.map(|wait| format!("retry-after: {wait}")))
             .collect();
-        let mut lines = Vec::new();
-        if !items.is_empty() {
-            lines.push(format!("ratelimit: {}", items.join(", ")));
-        }
-        lines.extend(retry_after.map(|wait| format!("retry-after: {wait}")));
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        self.pacing
-            .record_response(dispatch, &advice_of(status, &lines), self.now);
+        let advice = advice_of(if is_rejection { 429 } else { 500 }, &lines);
+        self.pacing.record_response(dispatch, &advice, self.now);
 
+        let (heard_at, now) = (self.sent, self.now);
         for (name, left, t) in limits {
             // The answer to a request that was sent later takes the place of what was heard before.
             self.promises
-                .retain(|promise| promise.name != *name || promise.heard_at >= number);
+                .retain(|promise| promise.name != name || promise.heard_at >= number);
+            let until = now + seconds(t);
             self.promises.push(Promise {
-                name: *name,
-                heard_at: self.sent,
-                until: self.now + seconds(*t),
-                left: *left,
+                name,
+                heard_at,
+                until,
+                left,
             });
         }
-        if status == 429 {
+        if is_rejection {
             self.blocked_until = self.blocked_until.max(self.now + seconds(1));
         }
         if let Some(wait) = retry_after.filter(|wait| *wait > 0) {
@@ -189,11 +166,8 @@ impl FixedWindow {
         }
         let passes = self.used < self.quota;
         self.used += u64::from(passes);
-        (
-            passes,
-            self.quota - self.used,
-            u64::try_from((self.ends - now).as_millis().div_ceil(1_000)).unwrap(),
-        )
+        let reset = (self.ends - now).as_millis().div_ceil(1_000);
+        (passes, self.quota - self.used, u64::try_from(reset).unwrap())
     }
 }
 

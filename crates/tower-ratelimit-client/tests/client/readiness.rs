@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::{ServiceExt, limit::ConcurrencyLimit};
 use tower_layer::Layer;
-use tower_ratelimit_client::{Client, ClientError, NoRetries};
+use tower_ratelimit_client::{Client, ClientError, NoRetries, Retry};
 use tower_test::mock::{self, Handle, SendResponse};
 
 use super::*;
@@ -19,6 +19,14 @@ fn response(lines: &[&str]) -> Response<()> {
     let mut response = Response::new(());
     *response.headers_mut() = headers(lines);
     response
+}
+
+fn rejection() -> Response<()> {
+    Response::builder()
+        .status(429)
+        .header("retry-after", "20")
+        .body(())
+        .unwrap()
 }
 
 /// A client in front of a mock, after an answer with these fields.
@@ -52,12 +60,8 @@ fn known(client: &Client<Mock, NoRetries>) -> (Option<u64>, u64, usize) {
 fn clients_and_their_futures_go_from_thread_to_thread() {
     fn assert_send<T: Send>(_: T) {}
     fn assert_sync<T: Sync>(_: &T) {}
-    let layer = builder()
-        .retries(1, |body: &String| Some(body.clone()))
-        .build()
-        .unwrap();
-    let script = Script::new([(200, vec![])]);
-    let mut client = layer.layer(script.service());
+    let builder = builder().retries(1, |body: &String| Some(body.clone()));
+    let mut client = Script::new([(200, vec![])]).client(builder);
     assert_sync(&client);
     assert_send(client.call(get(URI)));
     assert_send(client);
@@ -180,9 +184,7 @@ async fn a_rejection_that_comes_while_the_service_is_not_ready_keeps_the_request
     assert_pending!(other.poll());
     assert_eq!(known(&client).1, 2);
 
-    let mut rejection = response(&["retry-after: 20"]);
-    *rejection.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    respond.send_response(rejection);
+    respond.send_response(rejection());
     assert_ready_ok!(trial.poll());
     handle.allow(1);
     assert_pending!(other.poll());
@@ -219,9 +221,7 @@ async fn a_request_that_is_sent_back_into_the_line_lets_its_ready_service_go() {
     assert_pending!(trial.poll());
     let respond = next(&mut handle).await;
 
-    let mut rejection = response(&["retry-after: 20"]);
-    *rejection.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    respond.send_response(rejection);
+    respond.send_response(rejection());
     assert_ready_ok!(trial.poll());
     occupation.send_response(response(&[]));
     assert_ready_ok!(busy.poll());
@@ -242,17 +242,14 @@ async fn no_wake_up_is_lost() {
     let (mut first, mut second, mut third) = (spawn(), spawn(), spawn());
     respond.send_response(response(&[r#"ratelimit: "a";r=2;t=60"#]));
     assert_ready_ok!(last_unit.poll());
-    assert!(first.is_woken());
-    assert_pending!(first.poll());
-    assert!(second.is_woken());
-    assert_pending!(second.poll());
-    assert!(third.is_woken());
-    assert_pending!(third.poll());
+    for waiting in [&mut first, &mut second, &mut third] {
+        assert!(waiting.is_woken());
+        assert_pending!(waiting.poll());
+    }
     assert_eq!(known(&client), (Some(0), 2, 1));
     let _first = next(&mut handle).await;
-    next(&mut handle)
-        .await
-        .send_response(response(&[r#"ratelimit: "a";r=3;t=60"#]));
+    let respond = next(&mut handle).await;
+    respond.send_response(response(&[r#"ratelimit: "a";r=3;t=60"#]));
     assert_ready_ok!(second.poll());
     assert!(third.is_woken());
     assert_pending!(third.poll());
@@ -262,24 +259,15 @@ async fn no_wake_up_is_lost() {
 /// A layer outside that catches panics keeps the service.
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_a_closure_releases_the_ready_service() {
-    fn panics(client: &mut impl Service<Request<String>>) {
+    async fn panics<R: Retry<String> + Clone>(builder: ClientLayerBuilder<R>) {
+        let (limited, _handle) = limited();
+        let mut client = builder.build().unwrap().layer(limited.clone());
+        client.ready().await.unwrap();
         let call = AssertUnwindSafe(|| client.call(get(URI)));
         assert!(catch_unwind(call).is_err());
+        assert_ready_ok!(task::spawn(limited.ready_oneshot()).poll());
     }
 
-    let (limited, _handle) = limited();
-    let partition = builder().partition_by(|_| panic!("from outside")).build().unwrap();
-    let mut client = partition.layer(limited.clone());
-    client.ready().await.unwrap();
-    panics(&mut client);
-    assert_ready_ok!(task::spawn(limited.clone().ready_oneshot()).poll());
-
-    let content = builder()
-        .retries(1, |_: &String| panic!("from outside"))
-        .build()
-        .unwrap();
-    let mut client = content.layer(limited.clone());
-    client.ready().await.unwrap();
-    panics(&mut client);
-    assert_ready_ok!(task::spawn(limited.clone().ready_oneshot()).poll());
+    panics(builder().partition_by(|_| panic!("from outside"))).await;
+    panics(builder().retries(1, |_: &String| panic!("from outside"))).await;
 }
