@@ -97,6 +97,11 @@ impl Server {
         self.send(request(domain, descriptors)).await.unwrap()
     }
 
+    fn streams<'a>(&'a self, domain: &'a str, user: &'a str) -> Streams<'a> {
+        let server = self;
+        Streams { server, domain, user }
+    }
+
     fn health(&self) -> HealthClient<Connection> {
         HealthClient::with_origin(Self::connection(), self.url.parse().unwrap())
     }
@@ -118,9 +123,14 @@ fn request(domain: &str, descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
         entries: entries.iter().map(entry).collect(),
         ..RateLimitDescriptor::default()
     };
+    request_of(domain, descriptors.iter().map(descriptor).collect())
+}
+
+fn request_of(domain: &str, descriptors: Vec<RateLimitDescriptor>) -> RateLimitRequest {
+    let domain = domain.to_owned();
     RateLimitRequest {
-        domain: domain.to_owned(),
-        descriptors: descriptors.iter().map(descriptor).collect(),
+        domain,
+        descriptors,
         hits_addend: 0,
     }
 }
@@ -153,21 +163,16 @@ async fn the_request_after_the_quota_is_over_limit() {
         let response = hit().await;
         assert_eq!(response.overall_code(), Code::Ok);
         assert_eq!(remaining(&response), [(true, left)]);
-        assert!(
-            header(&response, "ratelimit")
-                .unwrap()
-                .starts_with(&format!(r#""day";r={left};t="#))
-        );
+        let beginning = format!(r#""day";r={left};t="#);
+        assert!(header(&response, "ratelimit").unwrap().starts_with(&beginning));
         assert_eq!(header(&response, "retry-after"), None);
     }
     let response = hit().await;
     assert_eq!(response.overall_code(), Code::OverLimit);
     assert_eq!(remaining(&response), [(false, 0)]);
     let limit = response.statuses[0].current_limit.as_ref().unwrap();
-    assert_eq!(
-        (&*limit.name, limit.requests_per_unit, limit.unit()),
-        ("day", 3, Unit::Day)
-    );
+    assert_eq!((&*limit.name, limit.requests_per_unit), ("day", 3));
+    assert_eq!(limit.unit(), Unit::Day);
     let reset = response.statuses[0].duration_until_reset.as_ref().unwrap();
     assert!((0..=86_400).contains(&reset.seconds), "{reset:?}");
     assert_eq!(header(&response, "ratelimit-policy"), Some(r#""day";q=3;w=86400"#));
@@ -187,11 +192,8 @@ async fn descriptors_are_charged_all_or_none() {
     let rules =
         json!({"api": {"tiers": [admin, tier("user", 2), tier("generic_key=login,user", 1), tier("address", 5)]}});
     let server = Server::start(&rules, &[]);
-    let hit = async |user| {
-        server
-            .hit("api", &[&[("user", user)], &[("address", "192.0.2.1")]])
-            .await
-    };
+    let address: &[_] = &[("address", "192.0.2.1")];
+    let hit = async |user| server.hit("api", &[&[("user", user)], address]).await;
     for left in [[(true, 1), (true, 4)], [(true, 0), (true, 3)]] {
         assert_eq!(remaining(&hit("alice").await), left);
     }
@@ -204,12 +206,10 @@ async fn descriptors_are_charged_all_or_none() {
     let login = server.hit("api", &[&[("generic_key", "login"), ("user", "bob")]]).await;
     assert_eq!(remaining(&login), [(true, 0)]);
     assert_eq!(login.statuses[0].current_limit.as_ref().unwrap().requests_per_unit, 1);
-    let unlimited: [&[_]; 3] = [
-        &[("user", "admin")],
-        &[("path", "/")],
-        &[("generic_key", "x"), ("user", "bob")],
-    ];
-    let response = server.hit("api", &unlimited).await;
+    let no_tier: &[_] = &[("generic_key", "x"), ("user", "bob")];
+    let response = server
+        .hit("api", &[&[("user", "admin")], &[("path", "/")], no_tier])
+        .await;
     assert_eq!(response.overall_code(), Code::Ok);
     assert!(response.statuses.iter().all(|status| status.current_limit.is_none()));
     // A descriptor that occurs twice is charged once.
@@ -249,6 +249,13 @@ fn stores() -> [Vec<&'static str>; 2] {
     [Vec::new(), [&["--store", &**URL], &NO_DEADLINE[..]].concat()]
 }
 
+/// A store that never answers, to which the kernel accepts connections.
+fn silent_store() -> (TcpListener, String) {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    (silent, store)
+}
+
 /// A descriptor as Envoy 1.40 sends it: with the number of hits if its `rate_limits` has a `hits_addend`.
 fn descriptor(entries: &[(&str, &str)], hits: Option<u64>) -> RateLimitDescriptor {
     RateLimitDescriptor {
@@ -266,14 +273,11 @@ struct Streams<'a> {
 
 impl Streams<'_> {
     async fn send(&self, hits: Option<u64>) -> RateLimitResponse {
-        let descriptors = vec![descriptor(&[("generic_key", "llm"), ("user", self.user)], hits)];
-        let domain = self.domain.to_owned();
-        let request = RateLimitRequest {
-            domain,
-            descriptors,
-            hits_addend: 0,
-        };
-        self.server.send(request).await.unwrap()
+        let descriptor = descriptor(&[("generic_key", "llm"), ("user", self.user)], hits);
+        self.server
+            .send(request_of(self.domain, vec![descriptor]))
+            .await
+            .unwrap()
     }
 
     /// Sends the check before a stream, and returns `true` if it passes. By default, the filter sends no `hits`.
@@ -314,11 +318,7 @@ async fn streams_begin_until_the_reports_of_earlier_ones_have_used_the_quota() {
             ("bob", Some(1), 1_203),
             ("carol", Some(0), 1_200),
         ] {
-            let streams = Streams {
-                server: &server,
-                domain,
-                user,
-            };
+            let streams = server.streams(domain, user);
             let mut begun = 0;
             for _ in 0..12 {
                 if streams.begin(check).await {
@@ -336,11 +336,7 @@ async fn the_reports_of_concurrent_streams_add_a_debt_of_one_quota() {
     for store in stores() {
         let domain = "concurrent streams";
         let server = Server::start(&tokens(domain, Some(true)), &store);
-        let streams = Streams {
-            server: &server,
-            domain,
-            user: "alice",
-        };
+        let streams = server.streams(domain, "alice");
         assert_eq!(join_all((0..12).map(|_| streams.begin(None))).await, [true; 12]);
         join_all((0..12).map(|_| streams.end(400))).await;
         assert_eq!(streams.debt().await, 2_000, "{store:?}");
@@ -366,11 +362,8 @@ async fn a_cost_is_a_report_only_where_the_rules_say_so() {
             let response = server.send(report).await.unwrap();
             assert_eq!(response.overall_code() == Code::Ok, is_report, "{key}, {domain:?}");
             let left = if is_report { (false, 0) } else { (true, 9) };
-            assert_eq!(
-                remaining(&server.hit("api", &[&[(key, "a")]]).await),
-                [left],
-                "{key}, {domain:?}"
-            );
+            let check = server.hit("api", &[&[(key, "a")]]).await;
+            assert_eq!(remaining(&check), [left], "{key}, {domain:?}");
         }
     }
 }
@@ -384,29 +377,18 @@ async fn a_report_beside_a_rejected_check_is_charged() {
     ]}});
     let server = Server::start(&rules, &[]);
     for (code, left) in [(Code::Ok, 6), (Code::OverLimit, 2)] {
-        let descriptors = vec![
-            descriptor(&[("address", "a")], None),
-            descriptor(&[("user", "alice")], Some(3)),
-        ];
-        let request = RateLimitRequest {
-            domain: "api".to_owned(),
-            descriptors,
-            hits_addend: 0,
-        };
-        let response = server.send(request).await.unwrap();
+        let (address, user) = ([("address", "a")], [("user", "alice")]);
+        let descriptors = vec![descriptor(&address, None), descriptor(&user, Some(3))];
+        let response = server.send(request_of("api", descriptors)).await.unwrap();
         assert_eq!(response.overall_code(), code);
         assert_eq!(remaining(&response), [(code == Code::Ok, 0), (true, 0)]);
-        assert_eq!(
-            remaining(&server.hit("api", &[&[("user", "alice")]]).await),
-            [(true, left)]
-        );
+        assert_eq!(remaining(&server.hit("api", &[&user]).await), [(true, left)]);
     }
 }
 
 #[tokio::test]
 async fn a_report_that_the_store_does_not_confirm_is_an_error() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    let (_silent, store) = silent_store();
     for mode in [&[][..], &["--closed"]] {
         let arguments = [&["--store", &store], mode].concat();
         let server = Server::start(&tokens("api", Some(true)), &arguments);
@@ -425,13 +407,8 @@ async fn descriptors_with_different_costs_are_charged_all_or_none() {
         let send = async |costs: [Option<u64>; 2], request_hits| {
             let keys = [("address", "192.0.2.1"), ("user", "alice")];
             let descriptors = keys.iter().zip(costs).map(|(entry, hits)| descriptor(&[*entry], hits));
-            let descriptors = descriptors.collect();
-            let domain = "different costs".to_owned();
-            let request = RateLimitRequest {
-                domain,
-                descriptors,
-                hits_addend: request_hits,
-            };
+            let mut request = request_of("different costs", descriptors.collect());
+            request.hits_addend = request_hits;
             remaining(&server.send(request).await.unwrap())
         };
         assert_eq!(send([None, Some(250)], 0).await, [(true, 8), (true, 750)]);
@@ -448,12 +425,7 @@ async fn descriptors_with_different_costs_are_charged_all_or_none() {
 async fn a_descriptor_that_occurs_twice_is_charged_the_higher_cost() {
     let server = Server::start(&policies(10), &[]);
     let alice = |hits| descriptor(&[("user", "alice")], hits);
-    let descriptors = vec![alice(Some(0)), alice(Some(4)), alice(None)];
-    let request = RateLimitRequest {
-        domain: "api".to_owned(),
-        descriptors,
-        hits_addend: 0,
-    };
+    let request = request_of("api", vec![alice(Some(0)), alice(Some(4)), alice(None)]);
     assert_eq!(remaining(&server.send(request).await.unwrap()), [(true, 6); 3]);
 }
 
@@ -466,11 +438,7 @@ fn with_limit(domain: &str, hits: u64, requests_per_unit: u32, unit: Unit) -> Ra
         }),
         ..descriptor(&[("user", "alice")], Some(hits))
     };
-    RateLimitRequest {
-        domain: domain.to_owned(),
-        descriptors: vec![alice],
-        hits_addend: 0,
-    }
+    request_of(domain, vec![alice])
 }
 
 /// The count is the same with and without an override.
@@ -506,11 +474,8 @@ async fn an_override_lowers_the_limit_of_the_policy_with_its_unit() {
 async fn a_report_with_an_override_adds_a_debt_of_the_lower_quota() {
     let server = Server::start(&tokens("overrides", Some(true)), &[]);
     for (hits, code) in [(1, Code::Ok), (1_000, Code::Ok), (1, Code::OverLimit)] {
-        let response = server
-            .send(with_limit("overrides", hits, 100, Unit::Day))
-            .await
-            .unwrap();
-        assert_eq!(response.overall_code(), code);
+        let response = server.send(with_limit("overrides", hits, 100, Unit::Day)).await;
+        assert_eq!(response.unwrap().overall_code(), code);
     }
     let left = remaining(&server.hit("overrides", &[&[("user", "alice")]]).await);
     assert_eq!(left, [(true, 799)]);
@@ -548,18 +513,10 @@ async fn negative_hits_refund_units_up_to_the_quota() {
         let rules = json!({"refunds": {"policies": [day(10)]}});
         let server = Server::start(&rules, &store);
         let send = async |hits, is_negative_hits| {
-            let alice = descriptor(&[("user", "alice")], Some(hits));
-            let descriptors = vec![RateLimitDescriptor {
-                is_negative_hits,
-                ..alice
-            }];
-            let domain = "refunds".to_owned();
-            let request = RateLimitRequest {
-                domain,
-                descriptors,
-                hits_addend: 0,
-            };
-            remaining(&server.send(request).await.unwrap())
+            let mut alice = descriptor(&[("user", "alice")], Some(hits));
+            alice.is_negative_hits = is_negative_hits;
+            let response = server.send(request_of("refunds", vec![alice])).await;
+            remaining(&response.unwrap())
         };
         assert_eq!(send(9, false).await, [(true, 1)]);
         assert_eq!(send(4, true).await, [(true, 0)]);
@@ -572,8 +529,7 @@ async fn negative_hits_refund_units_up_to_the_quota() {
 /// Tonic ignores these timeouts, too. The deadline of the limiter applies, whose decision has a retry time.
 #[tokio::test]
 async fn a_malformed_timeout_does_not_shorten_the_deadline() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    let (_silent, store) = silent_store();
     let server = Server::start(&policies(3), &["--store", &store, "--closed"]);
     for timeout in ["5x", "5", "n", "000000005n", "\u{b5}", "5N", "-5n"] {
         let mut request = Request::new(request("api", &[&[("user", "alice")]]));
@@ -586,13 +542,11 @@ async fn a_malformed_timeout_does_not_shorten_the_deadline() {
 
 #[tokio::test]
 async fn a_store_that_hangs_delays_no_answer_beyond_the_timeout_of_envoy() {
-    // The kernel accepts the connections.
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    let (_silent, store) = silent_store();
     for (mode, code, message) in [
         (&[][..], Code::Ok, "until it works, requests are admitted uncounted\n"),
         (
-            &["--closed"][..],
+            &["--closed"],
             Code::OverLimit,
             "until it works, requests are rejected\n",
         ),
@@ -613,8 +567,7 @@ async fn a_store_that_hangs_delays_no_answer_beyond_the_timeout_of_envoy() {
 /// The deadline of the limiter applies to clients without a timeout.
 #[tokio::test]
 async fn a_store_that_hangs_delays_no_answer_beyond_the_deadline() {
-    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let store = format!("redis://{}/", silent.local_addr().unwrap());
+    let (_silent, store) = silent_store();
     let server = Server::start(&policies(3), &["--store", &store, "--closed"]);
     let response = server.hit("api", &[&[("user", "alice")]]).await;
     assert_eq!(response.overall_code(), Code::OverLimit);
@@ -626,7 +579,7 @@ async fn a_store_that_hangs_delays_no_answer_beyond_the_deadline() {
 async fn the_health_is_that_of_the_service_and_ends_with_it() {
     let mut server = Server::start(&policies(3), &[]);
     let of = |service: &str| HealthCheckRequest {
-        service: service.to_owned(),
+        service: service.into(),
     };
     for service in ["", SERVICE_NAME] {
         let response = server.health().check(of(service)).await.unwrap();
@@ -665,6 +618,7 @@ async fn processes_with_one_redis_apply_one_limit() {
 fn rules_that_envoy_cannot_follow_are_rejected_at_the_start() {
     let slots = json!({"name": "slots", "quota": 3, "unit": "concurrent_requests"});
     let closed = json!({"name": "day", "quota": 3, "window_seconds": 0});
+    let reports = json!({"policies": [day(1)], "reports": 1});
     for (rules, message) in [
         (
             json!({"policies": [slots]}),
@@ -675,10 +629,7 @@ fn rules_that_envoy_cannot_follow_are_rejected_at_the_start() {
             json!({"tiers": [{"name": "user"}]}),
             r#"domain "api": tier "user": either `policies` or"#,
         ),
-        (
-            json!({"policies": [day(1)], "reports": 1}),
-            "invalid type: integer `1`, expected a boolean at line 1",
-        ),
+        (reports, "invalid type: integer `1`, expected a boolean at line 1"),
     ] {
         let mut server = start(&json!({"api": rules}), &[]);
         let mut text = String::new();

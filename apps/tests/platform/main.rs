@@ -86,6 +86,15 @@ struct Answer {
 }
 
 impl Answer {
+    #[track_caller]
+    fn assert_contains(&self, text: &str) {
+        assert!(self.body.contains(text), "{}", self.body);
+    }
+
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+
     /// Returns the remaining units of each policy.
     fn left(&self) -> Vec<(String, u64)> {
         let hints = Hints::read(&self.headers);
@@ -170,7 +179,14 @@ impl Platform {
 
     /// The state that the operators' page shows.
     async fn state(&self) -> Value {
-        serde_json::from_str(&self.admin(Method::GET, "/admin/state", "").await.body).unwrap()
+        self.admin(Method::GET, "/admin/state", "").await.json()
+    }
+
+    /// The state of a caller, as shown to an administrator.
+    async fn caller(&self, caller: &str) -> Value {
+        self.admin(Method::GET, &format!("/admin/caller?{caller}"), "")
+            .await
+            .json()
     }
 
     async fn page(&self) -> String {
@@ -179,15 +195,10 @@ impl Platform {
 
     /// Returns the status and the limits of a user, as shown to an administrator.
     async fn shown(&self, user: &str) -> (String, Vec<(String, u64)>) {
-        let answer = self.admin(Method::GET, &format!("/admin/caller?user={user}"), "").await;
-        let shown: Value = serde_json::from_str(&answer.body).unwrap();
+        let shown = self.caller(&format!("user={user}")).await;
         let policies = shown["policies"].as_array().unwrap().iter();
-        let left = policies.map(|policy| {
-            (
-                policy["name"].as_str().unwrap().to_owned(),
-                policy["remaining"].as_u64().unwrap(),
-            )
-        });
+        let name = |policy: &Value| policy["name"].as_str().unwrap().to_owned();
+        let left = policies.map(|policy| (name(policy), policy["remaining"].as_u64().unwrap()));
         (shown["tier"].as_str().unwrap().to_owned(), left.collect())
     }
 }
@@ -231,24 +242,18 @@ async fn eventually<F: Future<Output = bool>>(what: &str, condition: impl Fn() -
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(HANG, wait)
-        .await
-        .unwrap_or_else(|_| panic!("still not so: {what}"));
+    assert!(timeout(HANG, wait).await.is_ok(), "still not so: {what}");
 }
 
 #[tokio::test]
 async fn the_file_of_the_example_has_limits_for_each_tier() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("platform/rules.json");
     let platform = Platform::with(shared_server(), 1, file, None).await;
+    let free = r#""burst";q=5;w=1, "minute";q=20;w=60, "day";q=1000;w=86400, "address";q=600;w=60"#;
+    let premium = r#""burst";q=50;w=1, "minute";q=1000;w=60, "day";q=100000;w=86400"#;
     for (user, policies) in [
-        (
-            "tiers",
-            Some(r#""burst";q=5;w=1, "minute";q=20;w=60, "day";q=1000;w=86400, "address";q=600;w=60"#),
-        ),
-        (
-            "premium-tiers",
-            Some(r#""burst";q=50;w=1, "minute";q=1000;w=60, "day";q=100000;w=86400"#),
-        ),
+        ("tiers", Some(free)),
+        ("premium-tiers", Some(premium)),
         ("admin-tiers", None),
     ] {
         let answer = platform.get("/", user).await;
@@ -267,30 +272,18 @@ async fn users_have_the_limits_of_their_tier_and_share_that_of_their_address() {
     }
     let rejected = platform.get("/", "first").await;
     assert_eq!(rejected.status, StatusCode::TOO_MANY_REQUESTS);
-    assert!(
-        rejected.body.contains(r#""violated-policies":["day"]"#),
-        "{}",
-        rejected.body
-    );
+    rejected.assert_contains(r#""violated-policies":["day"]"#);
     assert!(rejected.headers.contains_key("retry-after"));
 
     for address in [1, 0] {
-        assert_eq!(
-            platform.get("/", "second").await.left()[1],
-            ("address".to_owned(), address)
-        );
+        let second = platform.get("/", "second").await.left();
+        assert_eq!(second[1], ("address".to_owned(), address));
     }
     let rejected = platform.get("/", "third").await;
-    assert!(
-        rejected.body.contains(r#""violated-policies":["address"]"#),
-        "{}",
-        rejected.body
-    );
+    rejected.assert_contains(r#""violated-policies":["address"]"#);
 
-    assert_eq!(
-        platform.get("/", "premium-first").await.left(),
-        left(&[("day", 99), ("month", 499)])
-    );
+    let premium = platform.get("/", "premium-first").await.left();
+    assert_eq!(premium, left(&[("day", 99), ("month", 499)]));
     for _ in 0..10 {
         let unlimited = platform.get("/", "admin-first").await;
         assert_eq!((unlimited.status, unlimited.left()), (StatusCode::OK, Vec::new()));
@@ -319,10 +312,8 @@ async fn health_checks_cost_nothing() {
         let answer = platform.get("/health", "healthy").await;
         assert_eq!((answer.status, answer.left()), (StatusCode::OK, Vec::new()));
     }
-    assert_eq!(
-        platform.get("/", "healthy").await.left(),
-        left(&[("day", 2), ("address", 4)])
-    );
+    let counted = platform.get("/", "healthy").await.left();
+    assert_eq!(counted, left(&[("day", 2), ("address", 4)]));
 }
 
 #[tokio::test]
@@ -356,10 +347,8 @@ async fn a_changed_file_takes_effect_while_requests_run_and_one_with_a_mistake_d
     assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 196);
 
     platform.write(&rules(300));
-    eventually("what was mended holds", async || {
-        platform.admin(Method::GET, "/admin/rules", "").await.body == rules(300)
-    })
-    .await;
+    let mended = async || platform.admin(Method::GET, "/admin/rules", "").await.body == rules(300);
+    eventually("what was mended holds", mended).await;
     assert_eq!(platform.get("/", "premium-file").await.left()[0].1, 295);
     assert!(!others.is_finished(), "{:?}", others.await);
     others.abort();
@@ -420,10 +409,10 @@ async fn without_the_token_there_are_no_administrators() {
                     request = request.header("authorization", told);
                 }
                 let answer = send(&platform.app, request.body(Body::from(rules(7))).unwrap()).await;
-                let seen = (answer.status, &*answer.body, answer.left());
+                assert_eq!(answer.status, StatusCode::NOT_FOUND, "{method} {path} {told:?}");
                 assert_eq!(
-                    seen,
-                    (StatusCode::NOT_FOUND, "", Vec::new()),
+                    (&*answer.body, answer.left()),
+                    ("", Vec::new()),
                     "{method} {path} {told:?}"
                 );
             }
@@ -445,14 +434,12 @@ async fn an_address_that_guesses_the_token_is_rejected_after_ten_guesses_and_oth
         let wait = answer
             .headers
             .get("retry-after")
-            .map(|wait| wait.to_str().unwrap().parse::<u64>().unwrap());
-        let rejected = (StatusCode::TOO_MANY_REQUESTS, true);
-        let expected = if guess <= 10 {
-            (StatusCode::NOT_FOUND, false)
-        } else {
-            rejected
-        };
-        let seen = (answer.status, wait.is_some_and(|wait| (1..=360).contains(&wait)));
+            .map(|wait| wait.to_str().unwrap().parse().unwrap());
+        let expected = if guess <= 10 { (404, false) } else { (429, true) };
+        let seen = (
+            answer.status.as_u16(),
+            wait.is_some_and(|wait: u64| (1..=360).contains(&wait)),
+        );
         assert_eq!(seen, expected, "guess {guess}: {wait:?}");
     }
     // Accepting the right token would confirm a guess.
@@ -509,30 +496,19 @@ fn an_instance_follows_a_rule_set_only_if_it_is_named() {
 async fn administrators_see_and_change_the_rules() {
     let platform = Platform::start(shared_server(), 9).await;
     let answer = platform.admin(Method::GET, "/admin/rules", "").await;
-    assert_eq!(
-        (&*answer.body, &answer.headers["content-type"]),
-        (&*rules(100), &"application/json".parse().unwrap())
-    );
+    assert_eq!(answer.body, rules(100));
+    assert_eq!(answer.headers["content-type"], "application/json");
 
+    let too_much = r#"tier "premium": policy "day": quota 1000000000000000 is outside 0..=999999999999999"#;
+    let planet = rules(5).replace("address\",\"n", "planet\",\"n");
     for (mistaken, message) in [
-        (
-            rules(TOO_MUCH),
-            "tier \"premium\": policy \"day\": quota 1000000000000000 is outside 0..=999999999999999\n",
-        ),
-        (
-            "{\"tiers\": [".to_owned(),
-            "EOF while parsing a list at line 1 column 11\n",
-        ),
-        (
-            rules(5).replace("address\",\"n", "planet\",\"n"),
-            "tier \"free\": policy \"address\": unknown key \"planet\"\n",
-        ),
+        (&*rules(TOO_MUCH), too_much),
+        ("{\"tiers\": [", "EOF while parsing a list at line 1 column 11"),
+        (&planet, r#"tier "free": policy "address": unknown key "planet""#),
     ] {
-        let answer = platform.admin(Method::POST, "/admin/rules", &mistaken).await;
-        assert_eq!(
-            (answer.status, &*answer.body),
-            (StatusCode::UNPROCESSABLE_ENTITY, message)
-        );
+        let answer = platform.admin(Method::POST, "/admin/rules", mistaken).await;
+        assert_eq!(answer.status, StatusCode::UNPROCESSABLE_ENTITY);
+        assert_eq!(answer.body, format!("{message}\n"));
     }
     assert_eq!(platform.get("/", "premium-rules").await.left()[0].1, 99);
 
@@ -553,10 +529,8 @@ async fn administrators_see_and_change_the_rules() {
     let same = r#"{"policies": [{"name": "day", "quota": 9, "window_seconds": 86400}]}"#;
     platform.admin(Method::POST, "/admin/rules", same).await;
     assert_eq!(platform.get("/", "premium-rules").await.left(), left(&[("day", 6)]));
-    assert_eq!(
-        platform.shown("premium-rules").await,
-        ("premium".to_owned(), left(&[("day", 6)]))
-    );
+    let shown = platform.shown("premium-rules").await;
+    assert_eq!(shown, ("premium".to_owned(), left(&[("day", 6)])));
 }
 
 #[tokio::test]
@@ -645,14 +619,10 @@ async fn rules_are_tried_on_some_callers_and_then_hold_for_all_or_for_none() {
     assert_eq!(quota().await, 99);
     assert_eq!(admin(Method::POST, "/admin/roll-out", "").await, StatusCode::CONFLICT);
     assert_eq!(admin(Method::PUT, "/admin/roll-out/50", "").await, StatusCode::CONFLICT);
-    assert_eq!(
-        admin(Method::PUT, "/admin/roll-out/101", &rules(200)).await,
-        StatusCode::UNPROCESSABLE_ENTITY
-    );
-    assert_eq!(
-        admin(Method::PUT, "/admin/roll-out/100", &rules(TOO_MUCH)).await,
-        StatusCode::UNPROCESSABLE_ENTITY
-    );
+    for (percent, quota) in [(101, 200), (100, TOO_MUCH)] {
+        let status = admin(Method::PUT, &format!("/admin/roll-out/{percent}"), &rules(quota)).await;
+        assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY);
+    }
     assert_eq!(admin(Method::GET, "/admin/roll-out", "").await, StatusCode::NO_CONTENT);
 
     admin(Method::PUT, "/admin/roll-out/100", &rules(200)).await;
@@ -661,10 +631,8 @@ async fn rules_are_tried_on_some_callers_and_then_hold_for_all_or_for_none() {
     // Changes only the percentage of the rollout.
     admin(Method::PUT, "/admin/roll-out/0", "").await;
     assert_eq!(quota().await, 97);
-    assert_eq!(
-        platform.admin(Method::GET, "/admin/roll-out", "").await.body,
-        rules(200)
-    );
+    let tried = platform.admin(Method::GET, "/admin/roll-out", "").await;
+    assert_eq!(tried.body, rules(200));
     admin(Method::DELETE, "/admin/roll-out", "").await;
     assert_eq!(platform.state().await["rules"]["roll_out"], Value::Null);
     assert_eq!(platform.admin(Method::GET, "/admin/rules", "").await.body, rules(100));
@@ -703,42 +671,29 @@ async fn units_are_given_back_once_for_each_id() {
     let give = async |caller: &str, units: u64, id: &str| {
         let path = format!("/admin/caller/give-back?{caller}");
         let body = json!({"units": units, "id": id}).to_string();
-        platform.admin(Method::POST, &path, &body).await.body
+        platform.admin(Method::POST, &path, &body).await.json()
     };
     for (id, answer, day) in [("a", "done", 2), ("a", "repeated", 2), ("b", "done", 3)] {
-        assert_eq!(
-            give("user=given", 2, id).await,
-            json!({"given_back": answer}).to_string()
-        );
+        assert_eq!(give("user=given", 2, id).await, json!({ "given_back": answer }));
         assert_eq!(platform.shown("given").await.1[0].1, day);
     }
     assert_eq!(
         give("user=admin-given", 2, "c").await,
-        r#"{"given_back":"not_counted"}"#
+        json!({"given_back": "not_counted"})
     );
     // The four requests were also charged to the address.
     let address = format!("address={}", platform.address.ip());
-    assert_eq!(give(&address, 1, "d").await, r#"{"given_back":"done"}"#);
-    let answer = platform
-        .admin(Method::GET, &format!("/admin/caller?{address}"), "")
-        .await;
-    let shown: Value = serde_json::from_str(&answer.body).unwrap();
+    assert_eq!(give(&address, 1, "d").await, json!({"given_back": "done"}));
+    let shown = platform.caller(&address).await;
     let by_address = shown["policies"].as_array().unwrap().last().unwrap();
     assert_eq!(
         (&by_address["name"], &by_address["remaining"]),
         (&json!("address"), &json!(3))
     );
 
-    for mistaken in [
-        "",
-        "user=",
-        "user=a&address=192.0.2.1",
-        "address=somewhere",
-        "planet=Mars",
-    ] {
-        let answer = platform
-            .admin(Method::GET, &format!("/admin/caller?{mistaken}"), "")
-            .await;
+    for mistaken in "|user=|user=a&address=192.0.2.1|address=somewhere|planet=Mars".split('|') {
+        let path = format!("/admin/caller?{mistaken}");
+        let answer = platform.admin(Method::GET, &path, "").await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{mistaken}");
     }
 }
@@ -749,13 +704,8 @@ async fn the_state_has_who_is_rejected_most_and_by_which_policy() {
     for _ in 0..6 {
         platform.get("/", "most").await;
     }
-    platform
-        .admin(
-            Method::POST,
-            "/admin/block",
-            r#"{"user": "premium-bad", "seconds": 60}"#,
-        )
-        .await;
+    let block = r#"{"user": "premium-bad", "seconds": 60}"#;
+    platform.admin(Method::POST, "/admin/block", block).await;
     platform.get("/", "premium-bad").await;
     let state = platform.state().await;
     let rejected = &state["rejected"];
@@ -783,14 +733,8 @@ async fn the_state_has_who_is_rejected_most_and_by_which_policy() {
     }
     let rejected = platform.state().await["rejected"].clone();
     let address = json!({"address": platform.address.ip()});
-    assert!(
-        rejected
-            .as_array()
-            .unwrap()
-            .iter()
-            .any(|rejected| rejected["caller"] == address),
-        "{rejected}"
-    );
+    let mut callers = rejected.as_array().unwrap().iter().map(|rejected| &rejected["caller"]);
+    assert!(callers.any(|caller| *caller == address), "{rejected}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -826,17 +770,15 @@ async fn a_block_ends_by_itself_and_a_network_is_one_however_it_is_written() {
     tokio::spawn(blocks.clone().watch());
     let network = |text: &str| Client::Network(text.to_owned());
     let of = |address: &str| access.rules().access(address.parse().ok(), None);
-    blocks
-        .add(network("::ffff:192.0.2.0/120"), Some(Duration::from_secs(60)))
-        .unwrap();
-    blocks.add(network("198.51.100.0/24"), None).unwrap();
-    blocks
-        .add(Client::User("mallory".to_owned()), Some(Duration::from_secs(600)))
-        .unwrap();
     // A longer block replaces the shorter one.
-    blocks
-        .add(network("192.0.2.0/24"), Some(Duration::from_secs(120)))
-        .unwrap();
+    for (client, seconds) in [
+        (network("::ffff:192.0.2.0/120"), Some(60)),
+        (network("198.51.100.0/24"), None),
+        (Client::User("mallory".to_owned()), Some(600)),
+        (network("192.0.2.0/24"), Some(120)),
+    ] {
+        blocks.add(client, seconds.map(Duration::from_secs)).unwrap();
+    }
     assert_eq!(blocks.to_json().as_array().unwrap().len(), 3);
     assert!(blocks.add(network("somewhere"), None).is_err());
 
@@ -848,10 +790,8 @@ async fn a_block_ends_by_itself_and_a_network_is_one_however_it_is_written() {
     assert!(blocks.is_blocked(None, &mallory));
     sleep(Duration::from_secs(3_600)).await;
     assert!(!blocks.is_blocked(None, &mallory));
-    assert_eq!(
-        blocks.to_json(),
-        json!([{"client": {"network": "198.51.100.0/24"}, "seconds": null}])
-    );
+    let endless = json!([{"client": {"network": "198.51.100.0/24"}, "seconds": null}]);
+    assert_eq!(blocks.to_json(), endless);
     assert!(blocks.end(&network("::ffff:198.51.100.0/120")).unwrap());
     assert_eq!(blocks.to_json(), json!([]));
 }
@@ -881,13 +821,9 @@ async fn the_operators_page_is_of_this_service_alone() {
         let own = page.body.replace("http://www.w3.org/2000/svg", "");
         assert!(!own.contains(forbidden), "{forbidden}");
     }
-    let styles = ["base.css", "operators.css"];
-    let scripts = "canvas operators history charts rules fleet network words".split(' ');
-    let files = styles
-        .map(str::to_owned)
-        .into_iter()
-        .chain(scripts.map(|name| format!("{name}.js")));
-    for path in files.map(|file| format!("/operators/{file}")) {
+    let files =
+        "base.css operators.css canvas.js operators.js history.js charts.js rules.js fleet.js network.js words.js";
+    for path in files.split(' ').map(|file| format!("/operators/{file}")) {
         let file = platform.get(&path, "").await;
         assert_eq!(file.status, StatusCode::OK, "{path}");
         // The alerts link to their documentation.
@@ -897,19 +833,14 @@ async fn the_operators_page_is_of_this_service_alone() {
     for path in ["/operators/", "/operators/operators.js", "/admin/state"] {
         let headers = platform.get(path, "").await.headers;
         let policy = headers["content-security-policy"].to_str().unwrap();
-        for part in [
-            "default-src 'none'",
-            "script-src 'self'",
-            "frame-ancestors 'none'",
-            "form-action 'none'",
-        ] {
+        let parts = "default-src 'none'; script-src 'self'; frame-ancestors 'none'; form-action 'none'";
+        for part in parts.split("; ") {
             assert!(policy.contains(part) && !policy.contains("unsafe"), "{path}: {policy}");
         }
         assert_eq!(headers["cache-control"], "no-store", "{path}");
-        assert!(
-            !headers.contains_key("set-cookie") && !headers.contains_key("access-control-allow-origin"),
-            "{path}"
-        );
+        for forbidden in ["set-cookie", "access-control-allow-origin"] {
+            assert!(!headers.contains_key(forbidden), "{path}");
+        }
     }
     // The preflight request of another site's script is not answered.
     let preflight = platform.request(Method::OPTIONS, "/admin/switch/off");
@@ -920,6 +851,13 @@ async fn the_operators_page_is_of_this_service_alone() {
 
     let without = Platform::with(shared_server(), 22, platform.file.clone(), None).await;
     assert_eq!(without.get("/operators/", "").await.status, StatusCode::NOT_FOUND);
+}
+
+#[track_caller]
+fn assert_lines(page: &str, lines: &[&str]) {
+    for line in lines {
+        assert!(page.lines().any(|of_page| of_page == *line), "{line} is not in\n{page}");
+    }
 }
 
 #[tokio::test]
@@ -938,7 +876,7 @@ async fn the_page_for_prometheus_has_the_decisions() {
         r#"tier="free",policy="",outcome="unlimited"} 1"#,
     ] {
         let line = format!(r#"tower_quota_decisions_total{{scope="platform",{line}"#);
-        assert!(page.lines().any(|of_page| of_page == line), "{line} is not in\n{page}");
+        assert_lines(&page, &[&line]);
     }
     assert!(page.contains(r#"tower_quota_store_seconds_bucket{scope="platform",le="0.05"}"#));
 }
@@ -955,24 +893,17 @@ async fn while_redis_is_away_requests_pass_and_the_page_says_so() {
         assert_eq!((answer.status, answer.left()), (StatusCode::OK, Vec::new()));
     }
     let page = platform.page().await;
-    for line in [
-        r#"tower_quota_failed_total{scope="platform",mode="open"} 7"#,
-        r#"tower_quota_circuit_open{scope="platform"} 1"#,
-    ] {
-        assert!(page.lines().any(|of_page| of_page == line), "{line} is not in\n{page}");
-    }
+    let failed = r#"tower_quota_failed_total{scope="platform",mode="open"} 7"#;
+    assert_lines(&page, &[failed, r#"tower_quota_circuit_open{scope="platform"} 1"#]);
     let answer = platform.admin(Method::GET, "/admin/caller?user=away", "").await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
     assert!(answer.body.starts_with("store unreachable: "), "{}", answer.body);
 
     server.restart();
-    eventually("requests are limited again", async || {
-        !platform.get("/", "premium-back").await.left().is_empty()
-    })
-    .await;
-    let page = platform.page().await;
-    assert!(
-        page.contains("tower_quota_circuit_open{scope=\"platform\"} 0\n"),
-        "{page}"
+    let is_limited = async || !platform.get("/", "premium-back").await.left().is_empty();
+    eventually("requests are limited again", is_limited).await;
+    assert_lines(
+        &platform.page().await,
+        &[r#"tower_quota_circuit_open{scope="platform"} 0"#],
     );
 }

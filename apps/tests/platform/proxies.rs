@@ -83,18 +83,13 @@ impl Platform {
     }
 
     fn from<'a>(&'a self, peer: [u8; 4], field: (&'a str, &'a str)) -> From<'a> {
-        From {
-            platform: self,
-            peer,
-            field,
-        }
+        let platform = self;
+        From { platform, peer, field }
     }
 
     /// Returns the remaining daily units of an address, as shown to an administrator.
     async fn left_for(&self, address: &str) -> Value {
-        let path = format!("/admin/caller?address={address}");
-        let shown = self.admin(Method::GET, &path, "").await.body;
-        serde_json::from_str::<Value>(&shown).unwrap()["policies"][0]["remaining"].clone()
+        self.caller(&format!("address={address}")).await["policies"][0]["remaining"].clone()
     }
 }
 
@@ -132,10 +127,7 @@ async fn a_block_of_an_address_is_of_the_client_behind_the_proxy() {
 #[tokio::test]
 async fn wrong_tokens_of_a_client_do_not_lock_out_operators_behind_the_same_proxy() {
     let platform = Platform::behind(124, &[NAMED]).await;
-    let (guesser, operator) = (
-        platform.forwarded("198.51.100.124"),
-        platform.forwarded("198.51.100.125"),
-    );
+    let [guesser, operator] = ["198.51.100.124", "198.51.100.125"].map(|client| platform.forwarded(client));
     assert_eq!(guesser.guess(10).await, [404; 10]);
     assert_eq!(guesser.guess(2).await, [429; 2]);
     // Accepting the right token would confirm a guess.
@@ -179,10 +171,8 @@ async fn a_client_behind_a_proxy_cannot_name_another_one() {
 
 #[tokio::test]
 async fn the_field_is_the_one_that_the_proxies_write_and_no_other() {
-    for (test, name, value) in [
-        (130, "Forwarded", "for=198.51.100.130"),
-        (131, "X-Real-IP", "198.51.100.131"),
-    ] {
+    let fields = [("Forwarded", "for=198.51.100.130"), ("X-Real-IP", "198.51.100.131")];
+    for (test, (name, value)) in (130..).zip(fields) {
         let platform = Platform::behind(test, &[NAMED, ("FORWARDING_FIELD", name)]).await;
         let field = name.to_ascii_lowercase();
         let client = platform.from(PROXY, (&field, value));
@@ -191,11 +181,8 @@ async fn the_field_is_the_one_that_the_proxies_write_and_no_other() {
         // A request without the field is attributed to the proxy.
         let without = platform.forwarded("198.51.100.132");
         assert_eq!(without.guess(11).await, ten_and_one, "{name}");
-        assert_eq!(
-            platform.forwarded("198.51.100.133").ask_with(TOKEN).await,
-            StatusCode::TOO_MANY_REQUESTS,
-            "{name}"
-        );
+        let other = platform.forwarded("198.51.100.133").ask_with(TOKEN).await;
+        assert_eq!(other, StatusCode::TOO_MANY_REQUESTS, "{name}");
     }
 }
 

@@ -110,10 +110,8 @@ fn the_programs_that_are_compiled_are_those_that_the_page_shows() {
     if env::var_os("WRITE_PROGRAMS").is_some() {
         fs::write(&path, all_programs()).unwrap();
     }
-    assert!(
-        fs::read_to_string(&path).unwrap() == all_programs(),
-        "run this test with WRITE_PROGRAMS=1 and compile again"
-    );
+    let is_current = fs::read_to_string(&path).unwrap() == all_programs();
+    assert!(is_current, "run this test with WRITE_PROGRAMS=1 and compile again");
 }
 
 #[test]
@@ -206,10 +204,8 @@ fn rustfmt_leaves_the_programs_as_they_are() {
 fn the_page_offers_all_that_the_server_knows() {
     let script = include_str!("../../playground/page/playground.js");
     for (name, _) in ALGORITHMS {
-        assert!(
-            PAGE.contains(&format!("value=\"{name}\"")) && script.contains(&format!("[\"{name}\", ")),
-            "{name}"
-        );
+        assert!(PAGE.contains(&format!("value=\"{name}\"")), "{name}");
+        assert!(script.contains(&format!("[\"{name}\", ")), "{name}");
     }
     let others = DIALECTS.iter().map(|dialect| dialect.name);
     for name in others.chain(Outage::ALL.map(|(name, _)| name)) {
@@ -221,13 +217,11 @@ fn the_page_offers_all_that_the_server_knows() {
 fn the_programs_need_the_version_that_the_readme_names() {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
     let program = program(&Setup::default(), false);
-    let dependencies = program
-        .lines()
-        .filter_map(|line| line.strip_prefix("// ").filter(|line| line.contains(" = ")));
-    let mut count = 0;
-    for dependency in dependencies {
-        assert!(readme.contains(dependency), "{dependency}");
-        count += 1;
-    }
-    assert_eq!(count, 3);
+    let comments = program.lines().filter_map(|line| line.strip_prefix("// "));
+    let dependencies: Vec<_> = comments.filter(|line| line.contains(" = ")).collect();
+    assert_eq!(dependencies.len(), 3);
+    assert!(
+        dependencies.iter().all(|dependency| readme.contains(dependency)),
+        "{dependencies:?}"
+    );
 }
