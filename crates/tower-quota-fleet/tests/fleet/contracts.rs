@@ -292,10 +292,8 @@ async fn what_cannot_be_a_contract_is_rejected_and_what_cannot_be_read_is_an_err
     assert_eq!(error.to_string(), "top-up: limit of 100 top-ups per caller reached");
     table.set(&alice, &Contract::new(minute(1))).await.unwrap();
     let error = Contracts::new(RedisStore::builder("redis://127.0.0.1/"), "{a}").unwrap_err();
-    assert!(
-        error.to_string().starts_with(r#"contracts "{a}": name must have"#),
-        "{error}"
-    );
+    let error = error.to_string();
+    assert!(error.starts_with(r#"contracts "{a}": name must have"#), "{error}");
 
     let key = format!("contracts:quota:wrong:{}", digest(&alice));
     for (garbage, kind) in [

@@ -59,85 +59,37 @@ pub(crate) fn whole() -> RulesDocument {
 const RULES: &str = r#"{"policies": [{"name": "a", "quota": 1, "window_seconds": 60}]}"#;
 
 /// Fields of a document with invalid values, and the resulting errors. `RULES` is a placeholder for rules.
-const MISTAKES: &[(&str, &str, &str)] = &[
-    ("format", "0", "format 0 is outside 1.."),
-    (
-        "format",
-        r#""1""#,
-        r#"format: invalid type: string "1", expected u64 at line 1 column "#,
-    ),
-    ("version", "0", "version 0 is outside 1..=9007199254740991"),
-    ("version", "9007199254740992", "version 9007199254740992 is outside"),
-    (
-        "author",
-        "5",
-        "author: invalid type: integer `5`, expected a string at line 1",
-    ),
-    (
-        "author",
-        r#""a\nb""#,
-        "author: longer than 256 bytes, or contains a control character",
-    ),
-    ("time", r#""now""#, r#"time: invalid type: string "now", expected u64"#),
-    (
-        "rules",
-        "7",
-        "rules: invalid type: integer `7`, expected rules: a map with `policies` or `tiers`",
-    ),
-    ("roll_out", r#"{"percent": 10}"#, "roll_out: missing field `rules`"),
-    (
-        "roll_out",
-        r#"{"percent": 256, "rules": RULES}"#,
-        "roll_out: percent: invalid value: integer `256`",
-    ),
-    (
-        "roll_out",
-        r#"{"percent": 101, "rules": RULES}"#,
-        "roll_out: percent 101 is outside 0..=100",
-    ),
-    (
-        "roll_out",
-        r#"{"percent": 1, "partitions": ["7"], "rules": RULES}"#,
-        r#"partitions: "7" is not 32 hex"#,
-    ),
-    (
-        "switched_off",
-        r#""yes""#,
-        r#"switched_off: invalid type: string "yes", expected a boolean"#,
-    ),
-    (
-        "access",
-        r#"[{"access": "block"}]"#,
-        "access: a rule requires either `network` or `key`",
-    ),
-    ("access", r#"[{"network": "::1"}]"#, "access: missing field `access`"),
-    (
-        "access",
-        r#"[{"network": "::1", "access": "deny"}]"#,
-        "access: unknown variant `deny`, expected one of",
-    ),
-    (
-        "access",
-        r#"[{"network": "::1", "access": "block", "until": "x"}]"#,
-        r#"until: invalid type: string "x""#,
-    ),
-    (
-        "access",
-        r#"[{"key": {"kind": "a"}, "access": "block"}]"#,
-        "access: missing field `value`",
-    ),
-    (
-        "accesses",
-        "[]",
-        "unknown field `accesses`, expected one of `format`, `version`",
-    ),
-];
+const MISTAKES: &str = r#"
+format: 0 => format 0 is outside 1..
+format: "1" => format: invalid type: string "1", expected u64 at line 1 column
+version: 0 => version 0 is outside 1..=9007199254740991
+version: 9007199254740992 => version 9007199254740992 is outside
+author: 5 => author: invalid type: integer `5`, expected a string at line 1
+author: "a\nb" => author: longer than 256 bytes, or contains a control character
+time: "now" => time: invalid type: string "now", expected u64
+rules: 7 => rules: invalid type: integer `7`, expected rules: a map with `policies` or `tiers`
+roll_out: {"percent": 10} => roll_out: missing field `rules`
+roll_out: {"percent": 256, "rules": RULES} => roll_out: percent: invalid value: integer `256`
+roll_out: {"percent": 101, "rules": RULES} => roll_out: percent 101 is outside 0..=100
+roll_out: {"percent": 1, "partitions": ["7"], "rules": RULES} => partitions: "7" is not 32 hex
+switched_off: "yes" => switched_off: invalid type: string "yes", expected a boolean
+access: [{"access": "block"}] => access: a rule requires either `network` or `key`
+access: [{"network": "::1"}] => access: missing field `access`
+access: [{"network": "::1", "access": "deny"}] => access: unknown variant `deny`, expected one of
+access: [{"network": "::1", "access": "block", "until": "x"}] => until: invalid type: string "x"
+access: [{"key": {"kind": "a"}, "access": "block"}] => access: missing field `value`
+accesses: [] => unknown field `accesses`, expected one of `format`, `version`"#;
 
 #[test]
 fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
     let long = format!("\"{}\"", "a".repeat(257));
     let too_long = ("author", &*long, "author: longer than 256 bytes");
-    for (field, value, expected) in MISTAKES.iter().copied().chain([too_long]) {
+    let mistakes = MISTAKES.trim().lines().map(|line| {
+        let (value, expected) = line.split_once(" => ").unwrap();
+        let (field, value) = value.split_once(": ").unwrap();
+        (field, value, expected)
+    });
+    for (field, value, expected) in mistakes.chain([too_long]) {
         let mut document = json!({"format": 1, "version": 2});
         document["rules"] = serde_json::from_str(RULES).unwrap();
         document[field] = serde_json::from_str(&value.replace("RULES", RULES)).unwrap();
@@ -145,10 +97,8 @@ fn a_document_with_a_mistake_is_an_error_that_names_the_place() {
         let error = RulesDocument::parse(json.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), Kind::Malformed, "{json}");
         let error = error.to_string();
-        assert!(
-            error.starts_with("rules document: ") && error.contains(expected),
-            "{json}: {error}"
-        );
+        assert!(error.starts_with("rules document: "), "{json}: {error}");
+        assert!(error.contains(expected), "{json}: {error}");
     }
 }
 
@@ -159,36 +109,16 @@ fn a_document_that_is_cut_off_or_no_json_is_an_error_with_line_and_column() {
         let error = RulesDocument::parse(&json.as_bytes()[..end]).unwrap_err().to_string();
         assert!(error.contains("at line "), "{end}: {error}");
     }
-    for other in [
-        "null",
-        "[]",
-        "1",
-        "\"format\"",
-        "format: 1",
-        "\u{feff}{}",
-        "{}x",
-        "{\"format\": 1, \"format\": 1}",
-    ] {
-        let error = RulesDocument::parse(other.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains("at line 1 column "), "{other}: {error}");
+    let others = "null|[]|1|\"format\"|format: 1|\u{feff}{}|{}x|{\"format\": 1, \"format\": 1}";
+    for other in others.split('|').map(str::as_bytes).chain([&[0xff; 100][..]]) {
+        let error = RulesDocument::parse(other).unwrap_err().to_string();
+        assert!(error.contains("at line 1 column "), "{other:?}: {error}");
     }
-    assert!(
-        RulesDocument::parse(&[0xff; 100])
-            .unwrap_err()
-            .to_string()
-            .contains("at line 1 column ")
-    );
     // Depth takes no stack.
     let brackets = "[".repeat(RulesDocument::MAX_LENGTH - 100);
-    for deep in [
-        format!("{{\"format\": 1, \"x\": {brackets}"),
-        format!("{{\"format\": {brackets}"),
-        brackets,
-    ] {
-        assert_eq!(
-            RulesDocument::parse(deep.as_bytes()).unwrap_err().kind(),
-            Kind::Malformed
-        );
+    for before in ["{\"format\": 1, \"x\": ", "{\"format\": ", ""] {
+        let error = RulesDocument::parse(format!("{before}{brackets}").as_bytes()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Malformed);
     }
 }
 
@@ -216,24 +146,20 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
         rules(&[minute(1), of_team]),
         Rules::new().tier("free", [minute(0)]).unlimited("admin"),
     ] {
-        document(valid.clone())
-            .with_roll_out(Rollout::new(1, valid))
-            .check()
-            .unwrap();
+        let tried = document(valid.clone()).with_roll_out(Rollout::new(1, valid));
+        tried.check().unwrap();
     }
     let network =
         |network: &str| document(rules(&[minute(1)])).with_access([AccessEntry::network(network, Access::Block)]);
     let too_large = document(rules(&[minute(1)])).with_roll_out(Rollout::new(1, rules(&[minute(u64::MAX)])));
+    let wrong_network = "access rules: \"203.0.113.0/33\" is not an IP address or network";
     for (invalid, expected) in [
         (document(Rules::new()), "policies: at least one is required"),
         (
             too_large,
-            "roll_out: policy \"minute\": quota 18446744073709551615 is outside 0..=999999999999999",
+            "roll_out: policy \"minute\": quota 18446744073709551615 is outside 0..=9999999",
         ),
-        (
-            network("203.0.113.0/33"),
-            "access rules: \"203.0.113.0/33\" is not an IP address or network",
-        ),
+        (network("203.0.113.0/33"), wrong_network),
     ] {
         let error = invalid.check().unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
@@ -243,29 +169,29 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
 #[test]
 fn what_the_format_cannot_express_is_not_written() {
     let token = ExtensionValue::token("sugar").unwrap();
-    for (policy, expected) in [
-        (
-            QuotaPolicy::new("half", 1, Duration::from_millis(1_500)),
-            "policy \"half\": window 1.5s is not a whole number of seconds",
-        ),
-        (
-            minute(1).with_extension("acme-x", token),
-            "policy \"minute\": extension \"acme-x\": sugar cannot be serialized",
-        ),
-        (
-            minute(1).with_unit("a name of more than 24 characters"),
-            "has more than 24 characters",
-        ),
-    ] {
-        let error = RulesDocument::new(1, Rules::new().policy(policy))
+    let error = |version, policy| {
+        RulesDocument::new(version, Rules::new().policy(policy))
             .to_json()
             .unwrap_err()
-            .to_string();
+    };
+    let half = QuotaPolicy::new("half", 1, Duration::from_millis(1_500));
+    let token = minute(1).with_extension("acme-x", token);
+    let unit = minute(1).with_unit("a name of more than 24 characters");
+    for (version, policy, expected) in [
+        (1, half, "policy \"half\": window 1.5s is not a whole number of seconds"),
+        (
+            1,
+            token,
+            "policy \"minute\": extension \"acme-x\": sugar cannot be serialized",
+        ),
+        (1, unit, "has more than 24 characters"),
+        (
+            0,
+            minute(1),
+            "rules document: version 0 is outside 1..=9007199254740991",
+        ),
+    ] {
+        let error = error(version, policy).to_string();
         assert!(error.contains(expected), "{error}");
     }
-    let error = RulesDocument::new(0, Rules::new().policy(minute(1)))
-        .to_json()
-        .unwrap_err()
-        .to_string();
-    assert_eq!(error, "rules document: version 0 is outside 1..=9007199254740991");
 }

@@ -66,10 +66,8 @@ async fn behind_sentinels_what_the_new_primary_has_holds_although_a_publication_
     assert_eq!(follower.status().rejected(), None);
     let event = "did a failover lose a publication? rules=sentinel version=2 ";
     let lines = log(event);
-    assert!(
-        lines.len() == 1 && lines[0].contains(&format!("before={lost}")),
-        "{lines:?}"
-    );
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(lines[0].contains(&format!("before={lost}")), "{lines:?}");
     // The next one has a number above the one that was lost, which the instance reports.
     until("it is reported", async || {
         let reports = rules.instances().await.unwrap_or_default();
