@@ -295,17 +295,16 @@ async fn a_credential_is_fetched_once_and_spent_to_the_limit() {
         let [directory, request] = &**asked else {
             panic!("{asked:?}")
         };
-        assert_eq!(
-            directory.uri(),
-            "https://issuer.example/.well-known/private-token-issuer-directory"
-        );
+        let directory_url = "https://issuer.example/.well-known/private-token-issuer-directory";
+        assert_eq!(directory.uri(), directory_url);
         assert_eq!(request.uri(), "https://issuer.example/arc");
         assert_eq!(request.method(), Method::POST);
-        assert_eq!(
-            request.headers()["content-type"],
-            "application/private-credential-request"
+        let (sent, accepted) = (
+            "application/private-credential-request",
+            "application/private-credential-response",
         );
-        assert_eq!(request.headers()["accept"], "application/private-credential-response");
+        assert_eq!(request.headers()["content-type"], sent);
+        assert_eq!(request.headers()["accept"], accepted);
         assert_eq!(request.body().len(), length);
         assert_eq!(request.body()[..2], profile.token_type().to_be_bytes());
         assert_eq!(request.body()[2], scene.issuer.0.key.key_id().truncated());
@@ -549,10 +548,7 @@ async fn a_limit_that_is_raised_does_not_give_used_nonces_back() {
             Err(TokenClientError::LimitReached { retry_after: None })
         ));
     }
-    assert_eq!(
-        BTreeSet::from_iter(scene.seen.nonces()),
-        BTreeSet::from([0, 1, 2, 3, 4])
-    );
+    assert_eq!(BTreeSet::from_iter(scene.seen.nonces()), BTreeSet::from_iter(0..5));
 }
 
 /// M6, M8, M39, M40, M41: a response without an answerable challenge is returned unchanged, and no request is sent to
@@ -578,11 +574,7 @@ async fn challenges_that_do_not_pass_the_checks_are_not_answered() {
         ("no limit", Challenge::new(&own), false),
         ("a limit above the bound", limited(65_537), false),
         ("the largest limit", limited(u32::MAX), false),
-        (
-            "a key that the issuer does not list",
-            limited(5).with_token_key(stranger),
-            true,
-        ),
+        ("a key that is not listed", limited(5).with_token_key(stranger), true),
         ("a key that is none", limited(5).with_token_key([1, 2, 3]), true),
     ] {
         let scene = Scene::new();
@@ -949,24 +941,18 @@ fn build_error(trusted: TrustedIssuer) -> String {
 fn an_issuer_without_origins_is_a_mistake_that_is_named_with_the_way_out() {
     let issuer = Issuer::new(Profile::P256);
     let unbound = || issuer.unbound("issuer.example");
+    let no_origins = "issuer \"issuer.example\" has no origins: call TrustedIssuer::origin for each origin that it \
+                      serves, or TrustedIssuer::any_origin to answer challenges of all origins";
+    let both = "issuer \"issuer.example\": origin \"api.example\" and any_origin cannot be combined";
+    let not_https = issuer.trusted("issuer.example").request_url("http://attester.example/");
     for (trusted, message) in [
-        (
-            unbound(),
-            "issuer \"issuer.example\" has no origins: call TrustedIssuer::origin for each origin that it serves, or \
-             TrustedIssuer::any_origin to answer challenges of all origins",
-        ),
-        (
-            unbound().any_origin().origin("api.example"),
-            "issuer \"issuer.example\": origin \"api.example\" and any_origin cannot be combined",
-        ),
+        (unbound(), no_origins),
+        (unbound().any_origin().origin("api.example"), both),
         (
             issuer.trusted("no host"),
             r#"issuer "no host" is not a host with an optional port"#,
         ),
-        (
-            issuer.trusted("issuer.example").request_url("http://attester.example/"),
-            r#"request URL of issuer "issuer.example": not an https URL"#,
-        ),
+        (not_https, r#"request URL of issuer "issuer.example": not an https URL"#),
     ] {
         assert_eq!(build_error(trusted), format!("token client: {message}"));
     }
@@ -991,13 +977,9 @@ fn an_origin_that_no_request_can_have_is_a_mistake() {
         "*.example",
         &long,
     ] {
-        assert_eq!(
-            build_error(with(name)),
-            format!(
-                "token client: origin {name:?} of issuer \"issuer.example\" is not a host with an optional port, such \
-                 as \"api.example\" or \"api.example:8443\""
-            )
-        );
+        let message = format!("token client: origin {name:?} of issuer \"issuer.example\" is not a host");
+        let port = " with an optional port, such as \"api.example\" or \"api.example:8443\"";
+        assert_eq!(build_error(with(name)), message + port);
     }
     for name in [
         "localhost",

@@ -129,10 +129,8 @@ fn an_address_with_too_many_failed_proofs_waits_while_the_verifier_is_half_full(
             assert_eq!(honest, [200; 8]);
         }
         for _ in 0..3 {
-            assert_eq!(
-                origin.send([STRANGER], [STRANGER]).await,
-                (BTreeMap::from([(401, 1)]), vec![200])
-            );
+            let sent = origin.send([STRANGER], [STRANGER]).await;
+            assert_eq!(sent, (BTreeMap::from([(401, 1)]), vec![200]));
         }
         let honest = elsewhere.chain([STRANGER.into(), IpAddr::from([198, 51, 100, 8])]);
         let (_, honest) = origin.send(nobody(), honest).await;

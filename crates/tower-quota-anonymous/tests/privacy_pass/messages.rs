@@ -144,10 +144,8 @@ fn structures_of_rfc_9577_are_read_and_written_and_have_its_digests() {
         assert_eq!(challenge.issuer_name().as_bytes(), hex(&vector["issuer_name"]));
         let context = challenge.redemption_context().map_or([].as_slice(), |context| context);
         assert_eq!(context, hex(&vector["redemption_context"]));
-        assert_eq!(
-            challenge.origins().collect::<Vec<_>>().join(",").as_bytes(),
-            hex(&vector["origin_info"])
-        );
+        let origins = challenge.origins().collect::<Vec<_>>().join(",");
+        assert_eq!(origins.as_bytes(), hex(&vector["origin_info"]));
         assert_eq!(challenge.to_bytes(), bytes);
         assert_eq!(challenge.digest().to_vec(), hex(&vector["challenge_digest"]));
     }
@@ -187,10 +185,8 @@ fn challenges_are_read_in_any_form_of_the_field() {
         panic!("one challenge")
     };
     assert_eq!(expected.as_bytes(), [0, 1, 2, 255]);
-    assert_eq!(
-        (expected.token_key(), expected.rate_limit()),
-        (Some([1, 2].as_slice()), Some(3))
-    );
+    assert_eq!(expected.token_key(), Some(&[1, 2][..]));
+    assert_eq!(expected.rate_limit(), Some(3));
     assert_eq!(expected.max_age().map(|age| age.as_secs()), Some(9));
     for form in same {
         assert_eq!(www_authenticate(&[form]), std::slice::from_ref(expected), "{form}");
@@ -375,9 +371,7 @@ fn a_directory_without_its_members_or_longer_than_the_bound_is_not_read() {
         assert!(Directory::parse(malformed.as_bytes()).is_err(), "{malformed}");
     }
     let long = " ".repeat(Directory::MAX_LENGTH + 1);
-    assert_eq!(
-        Directory::parse(long.as_bytes()),
-        Err(MessageError::Length("directory"))
-    );
+    let too_long = Err(MessageError::Length("directory"));
+    assert_eq!(Directory::parse(long.as_bytes()), too_long);
     assert!(Directory::parse("[".repeat(10_000).as_bytes()).is_err());
 }

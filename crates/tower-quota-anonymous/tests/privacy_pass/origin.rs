@@ -176,10 +176,8 @@ async fn a_spent_token_is_rejected_until_the_window_ends_also_with_another_proof
             assert_eq!(rejected.status(), 429);
             assert_eq!(rejected.headers()["retry-after"], "30");
             let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
-            assert_eq!(
-                problem["type"],
-                "https://iana.org/assignments/http-problem-types#quota-exceeded"
-            );
+            let exceeded = "https://iana.org/assignments/http-problem-types#quota-exceeded";
+            assert_eq!(problem["type"], exceeded);
             assert_eq!(problem["violated-policies"], serde_json::json!(["anonymous"]));
         }
         assert_eq!(site.with_token(&holder.token(&challenge, 2)).await, 200);
@@ -333,10 +331,8 @@ async fn tokens_of_all_keys_and_profiles_are_accepted_and_the_first_of_each_prof
         .iter()
         .map(|challenge| challenge.token_key().unwrap())
         .collect();
-    assert_eq!(
-        shown,
-        [keys[0].public_key().as_bytes(), keys[1].public_key().as_bytes()]
-    );
+    let [first, second] = [0, 1].map(|key: usize| keys[key].public_key().as_bytes());
+    assert_eq!(shown, [first, second]);
     for (key, challenge) in [(0, 0), (1, 1), (2, 0)] {
         let challenge = challenges[challenge].token_challenge().unwrap();
         let token = Issuer(keys[key].clone()).holder(&challenge).token(&challenge, 0);
@@ -348,10 +344,8 @@ async fn tokens_of_all_keys_and_profiles_are_accepted_and_the_first_of_each_prof
 async fn where_tokens_are_optional_other_requests_pass_and_bad_tokens_do_not() {
     let site = Site::with(Profile::P256, OriginLayerBuilder::optional);
     let passed = site.send(request()).await;
-    assert_eq!(
-        (passed.status().as_u16(), &passed.body()[..]),
-        (200, b"nobody ".as_slice())
-    );
+    assert_eq!(passed.status(), 200);
+    assert_eq!(passed.body()[..], b"nobody "[..]);
     assert!(!passed.headers().contains_key("ratelimit-policy"));
     let challenge = site.challenge().await;
     let token = site.issuer.holder(&challenge).token(&challenge, 0);
