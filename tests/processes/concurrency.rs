@@ -87,9 +87,7 @@ async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
             sleep(Duration::from_millis(5)).await;
         }
     };
-    timeout(HANG, wait)
-        .await
-        .unwrap_or_else(|_| panic!("still not so: {what}"));
+    assert!(timeout(HANG, wait).await.is_ok(), "still not so: {what}");
 }
 
 async fn store_of(server: &RedisServer) -> RedisStore {
@@ -213,10 +211,8 @@ async fn hold_until_killed(url: &str) {
     let _decisions = hold(&store, 3).await;
     println!("holding");
     // Also ends when the parent does.
-    tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()))
-        .await
-        .unwrap()
-        .unwrap();
+    let read = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    read.await.unwrap().unwrap();
 }
 
 fn start_holder(server: &RedisServer) -> Child {
@@ -263,10 +259,8 @@ async fn slots_of_a_killed_process_become_free_and_those_of_a_live_one_stay_take
     for_several_lease_times(server, async || assert_eq!(held(&store).await, 5)).await;
     child.kill().unwrap();
     child.wait().unwrap();
-    eventually("the slots of the killed process are free", async || {
-        held(&store).await == 2
-    })
-    .await;
+    let are_free = async || held(&store).await == 2;
+    eventually("the slots of the killed process are free", are_free).await;
     for_several_lease_times(server, async || assert_eq!(held(&store).await, 2)).await;
     let rest = hold(&store, LIMIT - 2).await;
     assert_eq!(store.decide(plan()).await.unwrap().outcome(), Outcome::Rejected);

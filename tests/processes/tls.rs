@@ -61,9 +61,9 @@ async fn a_store_reaches_redis_by_tls_with_the_provider_that_the_program_install
 async fn a_store_reaches_every_node_of_a_cluster_by_tls() {
     let cluster = tokio::task::spawn_blocking(|| RedisCluster::start(3, 0)).await.unwrap();
     let info = cluster.nodes[0].command(&["INFO", "server"]);
-    if ["5.", "6."]
+    if ["redis_version:5.", "redis_version:6."]
         .iter()
-        .any(|major| info.contains(&format!("redis_version:{major}")))
+        .any(|major| info.contains(major))
     {
         // Before version 7, a node does not report a port to its clients if the port is announced at run time.
         return;
@@ -230,10 +230,8 @@ impl Certificate {
 
     /// The settings of a server that has this certificate and demands one of these of its clients.
     fn demanding(&self, clients: &[&Self]) -> Arc<ServerConfig> {
-        let verifier = WebPkiClientVerifier::builder(Arc::new(trusting(clients)))
-            .build()
-            .unwrap();
-        let config = ServerConfig::builder().with_client_cert_verifier(verifier);
+        let verifier = WebPkiClientVerifier::builder(Arc::new(trusting(clients))).build();
+        let config = ServerConfig::builder().with_client_cert_verifier(verifier.unwrap());
         let config = config.with_single_cert(vec![self.0.cert.der().clone()], self.key().into());
         Arc::new(config.unwrap())
     }
@@ -253,12 +251,8 @@ impl Certificate {
             connections: Arc::default(),
         };
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        tokio::spawn(terminate_tls(
-            listener,
-            acceptor,
-            target,
-            Arc::clone(&proxy.connections),
-        ));
+        let connections = Arc::clone(&proxy.connections);
+        tokio::spawn(terminate_tls(listener, acceptor, target, connections));
         proxy
     }
 
