@@ -1,12 +1,11 @@
 //! Quotas of calendar windows, as clients and operators see them.
 
 use http::HeaderMap;
-use test_kit::{limits, memory, request};
+use test_kit::{Answered, limits, memory, request, rows};
 use tower_quota::{
     Algorithm, LegacyReset, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, ResponseFields, Rules,
     calendar::{CalendarPeriod, CalendarWindow, Weekday},
     clock::{Clock, Timestamp},
-    key,
 };
 
 /// 20 November 2026, 23:00 in Berlin: ten days and an hour of the month are left.
@@ -30,23 +29,16 @@ async fn send(layer: &RateLimitLayer) -> HeaderMap {
 /// A8, A14
 #[tokio::test]
 async fn a_calendar_quota_has_no_length_and_says_when_its_window_ends() {
-    let layer = layer(
-        ResponseFields::draft11(),
-        [month(2), QuotaPolicy::per_minute("minute", 60)],
-    );
+    let policies = [month(2), QuotaPolicy::per_minute("minute", 60)];
+    let layer = layer(ResponseFields::draft11(), policies);
     let headers = send(&layer).await;
     assert_eq!(headers["ratelimit-policy"], r#""month";q=2, "minute";q=60;w=60"#);
-    assert_eq!(
-        headers["ratelimit"],
-        format!(r#""month";r=1;t={LEFT}, "minute";r=59;t=59"#)
-    );
+    let limits = |month, minute| format!(r#""month";r={month};t={LEFT}, "minute";r={minute};t={minute}"#);
+    assert_eq!(headers["ratelimit"], limits(1, 59));
     send(&layer).await;
     let rejected = send(&layer).await;
     assert_eq!(rejected["retry-after"], LEFT.to_string());
-    assert_eq!(
-        rejected["ratelimit"],
-        format!(r#""month";r=0;t={LEFT}, "minute";r=58;t=58"#)
-    );
+    assert_eq!(rejected["ratelimit"], limits(0, 58));
 }
 
 /// D6: 3 000 units for the last third of a month are more than twice the rate, and 30 days long enough for all of them.
@@ -69,20 +61,15 @@ async fn older_dialects_tell_its_numbers_and_no_policy_where_a_policy_needs_a_le
     let numbers = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"].map(|name| draft06[name].clone());
     assert_eq!(numbers, ["2", "1", &LEFT.to_string()]);
     assert!(!draft06.contains_key("ratelimit-policy"));
-    let both = send(&layer(
-        ResponseFields::draft06(),
-        [month(2), QuotaPolicy::per_minute("minute", 9)],
-    ))
-    .await;
+    let policies = [month(2), QuotaPolicy::per_minute("minute", 9)];
+    let both = send(&layer(ResponseFields::draft06(), policies)).await;
     assert_eq!(both["ratelimit-policy"], "9;w=60");
 
     let in_between = send(&layer(ResponseFields::in_between(), [month(2)])).await;
     assert_eq!(in_between["ratelimit-policy"], "month;q=2");
     let legacy = send(&layer(ResponseFields::legacy(LegacyReset::UnixTime), [month(2)])).await;
-    assert_eq!(
-        legacy["x-ratelimit-reset"],
-        (NOW.as_micros() / 1_000_000 + LEFT).to_string()
-    );
+    let end = NOW.as_micros() / 1_000_000 + LEFT;
+    assert_eq!(legacy["x-ratelimit-reset"], end.to_string());
 }
 
 #[test]
@@ -98,24 +85,18 @@ fn rules_from_a_file_have_windows_of_a_calendar() {
         ]}"#,
     )
     .unwrap();
-    let sunday = CalendarPeriod::Week {
-        begins: Weekday::Sunday,
-    };
+    let begins = Weekday::Sunday;
+    let periods = [CalendarPeriod::Week { begins }, CalendarPeriod::Month { begins: 15 }];
+    let [sunday, billed] = periods.map(|period| CalendarWindow::new(period, "UTC"));
     let expected = Rules::new()
         .policy(month(10_000))
         .policy(QuotaPolicy::per_calendar_day("day", 500, "UTC").with_content_bytes(tower_quota::Direction::Both))
         .policy(QuotaPolicy::per_calendar_week("iso", 1, "UTC"))
-        .policy(QuotaPolicy::per_calendar("week", 1, CalendarWindow::new(sunday, "UTC")))
-        .policy(QuotaPolicy::per_calendar(
-            "billed",
-            1,
-            CalendarWindow::new(CalendarPeriod::Month { begins: 15 }, "UTC"),
-        ));
+        .policy(QuotaPolicy::per_calendar("week", 1, sunday))
+        .policy(QuotaPolicy::per_calendar("billed", 1, billed));
     assert_eq!(read, expected);
-    assert_eq!(
-        serde_json::from_str::<Rules>(&serde_json::to_string(&read).unwrap()).unwrap(),
-        read
-    );
+    let written = serde_json::to_string(&read).unwrap();
+    assert_eq!(serde_json::from_str::<Rules>(&written).unwrap(), read);
     for day in [0, 32, 257] {
         let json = format!(
             r#"{{"policies": [{{"name": "a", "quota": 1,
@@ -130,54 +111,35 @@ fn rules_from_a_file_have_windows_of_a_calendar() {
 }
 
 fn built(rules: Rules) -> Result<RateLimitLayer, tower_quota::ConfigError> {
-    test_kit::limits(MemoryStore::new()).rules(rules).build()
+    limits(MemoryStore::new()).rules(rules).build()
 }
 
 #[test]
 fn mistakes_in_a_calendar_of_a_file_are_named() {
-    let policy = |fields: &str| format!(r#"{{"policies": [{{"name": "a", "quota": 1, {fields}}}]}}"#);
-    let calendar = |fields: &str| policy(&format!(r#""calendar": {{{fields}}}"#));
-    for (json, message) in [
-        (
-            calendar(r#""period": "year", "time_zone": "UTC""#),
-            "calendar: unknown variant `year`, expected one of `day`",
-        ),
-        (calendar(r#""period": "day""#), "calendar: missing field `time_zone`"),
-        (calendar(r#""time_zone": "UTC""#), "calendar: missing field `period`"),
-        (
-            calendar(r#""period": "day", "time_zone": "UTC", "week_begins": "monday""#),
-            r#"policy "a": calendar: `week_begins` requires the period week"#,
-        ),
-        (
-            calendar(r#""period": "week", "time_zone": "UTC", "month_begins": 1"#),
-            r#"policy "a": calendar: `month_begins` requires the period month"#,
-        ),
-        (
-            policy(r#""calendar": "month""#),
-            "calendar: invalid type: string \"month\", expected a map with `period` and",
-        ),
-        (
-            policy(r#""window_seconds": 1, "calendar": {"period": "day", "time_zone": "UTC"}"#),
-            r#"policy "a": `window_seconds` and `calendar` cannot be combined"#,
-        ),
-        (
-            policy(r#""unit": "concurrent_requests", "calendar": {"period": "day", "time_zone": "UTC"}"#),
-            r#"policy "a": a concurrency limit has no `calendar`"#,
-        ),
-    ] {
+    let mistakes = r#"
+        "calendar": {"period": "year", "time_zone": "UTC"} | calendar: unknown variant `year`, expected one of `day`
+        "calendar": {"period": "day"} | calendar: missing field `time_zone`
+        "calendar": {"time_zone": "UTC"} | calendar: missing field `period`
+        "calendar": {"period": "day", "time_zone": "UTC", "week_begins": "monday"} |
+            policy "a": calendar: `week_begins` requires the period week
+        "calendar": {"period": "week", "time_zone": "UTC", "month_begins": 1} |
+            policy "a": calendar: `month_begins` requires the period month
+        "calendar": "month" | calendar: invalid type: string "month", expected a map with `period` and
+        "window_seconds": 1, "calendar": {"period": "day", "time_zone": "UTC"} |
+            policy "a": `window_seconds` and `calendar` cannot be combined
+        "unit": "concurrent_requests", "calendar": {"period": "day", "time_zone": "UTC"} |
+            policy "a": a concurrency limit has no `calendar`
+    "#;
+    for [fields, message] in rows(mistakes) {
+        let json = format!(r#"{{"policies": [{{"name": "a", "quota": 1, {fields}}}]}}"#);
         let error = serde_json::from_str::<Rules>(&json).unwrap_err().to_string();
-        assert!(error.contains(message), "{error}");
+        assert!(error.contains(&message), "{error}");
     }
 }
 
 #[test]
 fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
-    let error = |policy: QuotaPolicy| {
-        let builder = RateLimitLayer::builder(MemoryStore::new())
-            .scope("calendar")
-            .key(key::client_ip());
-        builder.policy(policy).build().unwrap_err().to_string()
-    };
+    let zoned = |zone| QuotaPolicy::per_calendar_month("month", 9, zone);
     let only = "a calendar window takes neither another algorithm nor a burst capacity";
     for (policy, message) in [
         (month(9).with_algorithm(Algorithm::TokenBucket), only),
@@ -185,19 +147,18 @@ fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
         (month(9).with_burst_capacity(2), only),
         (
             month(9).with_prefetch(2),
-            "prefetch 2: not supported for calendar windows, only for token buckets and fixed windows of constant \
-             length",
+            "prefetch 2: not supported for calendar windows, only for token buckets and fixed windows of constant",
         ),
         (
-            QuotaPolicy::per_calendar_month("month", 9, "europe/berlin"),
+            zoned("europe/berlin"),
             r#"time zone "europe/berlin" is not canonical; use "Europe/Berlin""#,
         ),
         (
-            QuotaPolicy::per_calendar_month("month", 9, "Berlin"),
+            zoned("Berlin"),
             r#"time zone "Berlin" is not in the IANA time-zone data"#,
         ),
     ] {
-        let error = error(policy);
+        let error = built(Rules::new().policy(policy)).unwrap_err().to_string();
         assert!(error.starts_with(&format!(r#"policy "month": {message}"#)), "{error}");
     }
 }
@@ -207,26 +168,14 @@ fn what_does_not_go_with_a_calendar_is_rejected_with_its_name() {
 async fn another_quota_keeps_what_was_used_and_another_time_zone_does_not() {
     let store = memory(&Clock::manual(NOW));
     let left = async |policy: QuotaPolicy| {
-        let builder = RateLimitLayer::builder(store.clone())
-            .scope("calendar")
-            .key(key::header("x-user-id"));
-        let headers = send(&builder.policy(policy).build().unwrap()).await;
-        headers["ratelimit"]
-            .to_str()
-            .unwrap()
-            .split(';')
-            .nth(1)
-            .unwrap()
-            .to_owned()
+        let layer = limits(store.clone()).policy(policy).build().unwrap();
+        test_kit::send(&layer, request("alice")).await.remaining()[0].1
     };
-    assert_eq!(left(month(10)).await, "r=9");
-    assert_eq!(left(month(20)).await, "r=18");
-    assert_eq!(
-        left(QuotaPolicy::per_calendar_month("month", 20, "Asia/Tokyo")).await,
-        "r=19"
+    let (tokyo, week) = (
+        QuotaPolicy::per_calendar_month("month", 20, "Asia/Tokyo"),
+        QuotaPolicy::per_calendar_week("month", 20, "Europe/Berlin"),
     );
-    assert_eq!(
-        left(QuotaPolicy::per_calendar_week("month", 20, "Europe/Berlin")).await,
-        "r=19"
-    );
+    for (policy, expected) in [(month(10), 9), (month(20), 18), (tokyo, 19), (week, 19)] {
+        assert_eq!(left(policy).await, expected);
+    }
 }

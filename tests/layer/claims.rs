@@ -8,15 +8,16 @@ use std::{
     thread,
 };
 
+use test_kit::Answered;
 use tokio::{sync::watch, task::JoinHandle};
-use tower::{Layer, ServiceExt, service_fn};
+use tower::Layer;
 use tower_quota::{
     Algorithm, ConfigError, ConfigErrorKind, Limiter, MemoryStore, PartitionKey, QuotaPolicy, RateLimitLayer,
-    ResponseFields, Rules, RulesHandle, Scope, Tiers, key,
+    RateLimitLayerBuilder, ResponseFields, Rules, RulesHandle, Scope, Tiers, key,
     updates::{RulesClaim, RulesUpdate},
 };
 
-use crate::{everybody, hello, request, rules::without_hanging};
+use crate::{everybody, request, rules::without_hanging};
 
 /// Keeps the rules of a limiter in sync with a channel until its sender is dropped, as a source in etcd or a ConfigMap
 /// does. Invalid texts leave the last valid rules active.
@@ -88,10 +89,8 @@ fn a_limiter_has_one_claim_until_that_is_dropped() {
     let (handle, claim) = claimed(1);
     let error = handle.claim().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::Claim);
-    assert_eq!(
-        error.to_string(),
-        r#"scope "layer": rules are already claimed by another source"#
-    );
+    let message = r#"scope "layer": rules are already claimed by another source"#;
+    assert_eq!(error.to_string(), message);
     claim.apply(RulesUpdate::new(rules(2)).enabled(false)).unwrap();
     assert!(!handle.is_enabled());
 
@@ -102,7 +101,7 @@ fn a_limiter_has_one_claim_until_that_is_dropped() {
     let claim = handle.claim().unwrap();
     assert!(
         !claim.is_overridden(),
-        "the program changed rules that no source had claimed"
+        "no source had claimed the rules that the program changed"
     );
     claim.apply(RulesUpdate::new(rules(4))).unwrap();
     assert_eq!(current(&handle), 4);
@@ -146,21 +145,20 @@ fn an_update_that_is_rejected_changes_nothing_and_the_switch_can_be_set_alone() 
 
 #[test]
 fn a_rollout_has_the_callers_that_are_named_and_ends_with_the_next_update() {
-    let (limiter, partition) = (limiter(1), |user: &str| {
-        Scope::new("layer").partition(&PartitionKey::new("user", user))
-    });
+    let limiter = limiter(1);
     let claim = limiter.rules().claim().unwrap();
-    let of = async |user| {
-        let decision = limiter.caller(&PartitionKey::new("user", user)).peek().await.unwrap();
+    let key = |user| PartitionKey::new("user", user);
+    let of = |user| {
+        let decision = tokio_test::block_on(limiter.caller(&key(user)).peek()).unwrap();
         decision.unwrap().allowances().next().unwrap().policy().quota()
     };
-    let update = RulesUpdate::new(rules(2)).with_rollout(0, ["staff", "zoe"].map(partition), rules(3));
-    claim.apply(update).unwrap();
-    tokio_test::block_on(async {
-        assert_eq!([of("staff").await, of("zoe").await, of("alice").await], [3, 3, 2]);
-        claim.apply(RulesUpdate::new(rules(4))).unwrap();
-        assert_eq!([of("staff").await, of("alice").await], [4, 4]);
-    });
+    let named = ["staff", "zoe"].map(|user| Scope::new("layer").partition(&key(user)));
+    claim
+        .apply(RulesUpdate::new(rules(2)).with_rollout(0, named, rules(3)))
+        .unwrap();
+    assert_eq!(["staff", "zoe", "alice"].map(of), [3, 3, 2]);
+    claim.apply(RulesUpdate::new(rules(4))).unwrap();
+    assert_eq!(["staff", "alice"].map(of), [4, 4]);
 }
 
 #[test]
@@ -172,15 +170,13 @@ fn an_override_hides_updates_until_it_is_cleared() {
     handle.clear_overrides();
     assert_eq!((current(&handle), claim.is_overridden()), (1, false));
 
-    claim
-        .apply(RulesUpdate::new(rules(2)).with_rollout(10, [], rules(3)))
-        .unwrap();
+    let update = RulesUpdate::new(rules(2)).with_rollout(10, [], rules(3));
+    claim.apply(update).unwrap();
     handle.roll_out(20, rules(60)).unwrap();
     assert_eq!(handle.rollout(), Some((20, rules(60))));
     handle.replace(rules(50)).unwrap();
-    claim
-        .apply(RulesUpdate::new(rules(4)).with_rollout(30, [], rules(5)).enabled(false))
-        .unwrap();
+    let update = RulesUpdate::new(rules(4)).with_rollout(30, [], rules(5));
+    claim.apply(update.enabled(false)).unwrap();
     assert_eq!((current(&handle), handle.rollout()), (50, None));
     assert!(
         !handle.is_enabled(),
@@ -198,16 +194,18 @@ fn an_override_hides_updates_until_it_is_cleared() {
     assert_eq!(current(&handle), 50, "there is nothing to go back to");
 }
 
+fn joining(limiter: &Limiter) -> RateLimitLayerBuilder {
+    RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())))
+}
+
 fn on(limiter: &Limiter) -> RateLimitLayer {
-    let layer = RateLimitLayer::with_limiter(limiter.clone());
-    layer.key(key::from_fn(|_| Some(everybody()))).build().unwrap()
+    joining(limiter).build().unwrap()
 }
 
 /// The policies that a response shows.
-async fn shown(layer: &RateLimitLayer) -> Option<String> {
-    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
-    let field = response.headers().get("ratelimit-policy")?;
-    Some(field.to_str().unwrap().to_owned())
+async fn shown(layer: &RateLimitLayer) -> String {
+    let response = test_kit::send(layer, request()).await;
+    response.field("ratelimit-policy").to_owned()
 }
 
 /// The layer dropped its closures while the rules were locked, and the claim waited for the lock of its own thread.
@@ -219,8 +217,7 @@ fn a_layer_that_does_not_fit_the_rules_releases_the_claim_of_its_closures() {
         true => 0,
         false => allowance.remaining(),
     });
-    let layer = RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
-    let layer = layer.response_fields(fields).cost(2);
+    let layer = joining(&limiter).response_fields(fields).cost(2);
     let error = without_hanging(move || layer.build().unwrap_err());
     assert_eq!(error.kind(), ConfigErrorKind::Cost);
     assert!(limiter.rules().claim().is_ok());
@@ -242,8 +239,7 @@ fn layers_whose_closures_hold_a_claim_can_be_dropped_while_the_rules_change() {
         for _ in 0..2_000 {
             let claim = limiter.rules().claim().unwrap();
             let fields = ResponseFields::draft11().with_extra_fields(move |_, _| assert!(!claim.is_overridden()));
-            let layer = RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
-            drop(layer.response_fields(fields).build().unwrap());
+            drop(joining(&limiter).response_fields(fields).build().unwrap());
             // A change may hold the layer for another moment.
             while limiter.rules().claim().is_err() {
                 thread::yield_now();
@@ -258,52 +254,38 @@ fn layers_whose_closures_hold_a_claim_can_be_dropped_while_the_rules_change() {
 /// Otherwise, the end of the override would activate rules that the layer cannot enforce.
 #[tokio::test]
 async fn a_layer_that_joins_during_an_override_fits_the_rules_that_it_hides() {
-    let (limiter, tiers) = (
-        limiter(1),
-        Rules::new().tier("free", [QuotaPolicy::per_hour("hour", 2)]),
-    );
+    let (limiter, hour) = (limiter(1), QuotaPolicy::per_hour("hour", 2));
+    let tiers = Rules::new().tier("free", [hour]);
     let claim = limiter.rules().claim().unwrap();
     claim.apply(RulesUpdate::new(tiers)).unwrap();
     limiter.rules().replace(rules(50)).unwrap();
-    let joining = || RateLimitLayer::with_limiter(limiter.clone()).key(key::from_fn(|_| Some(everybody())));
-    let error = joining().build().unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "tiers: no source of tiers; build the layer with `tiers`"
-    );
-    let layer = joining().tiers(Tiers::from_fn(|_| Some("free"))).build().unwrap();
-    assert_eq!(shown(&layer).await.as_deref(), Some(r#""hour";q=50;w=3600"#));
+    let error = joining(&limiter).build().unwrap_err().to_string();
+    assert_eq!(error, "tiers: no source of tiers; build the layer with `tiers`");
+    let layer = joining(&limiter)
+        .tiers(Tiers::from_fn(|_| Some("free")))
+        .build()
+        .unwrap();
+    assert_eq!(shown(&layer).await, r#""hour";q=50;w=3600"#);
     limiter.rules().clear_overrides();
-    assert_eq!(shown(&layer).await.as_deref(), Some(r#""hour";q=2;w=3600"#));
+    assert_eq!(shown(&layer).await, r#""hour";q=2;w=3600"#);
 }
 
 #[tokio::test]
 async fn rules_of_a_source_change_while_charges_are_open() {
-    let policy = |quota| {
-        QuotaPolicy::per_hour("tokens", quota)
-            .with_unit("tokens")
-            .with_algorithm(Algorithm::FixedWindow)
+    let policies = |quota| {
+        let tokens = QuotaPolicy::per_hour("tokens", quota).with_unit("tokens");
+        Rules::new().policy(tokens.with_algorithm(Algorithm::FixedWindow))
     };
-    let policies = |quota| Rules::new().policy(policy(quota));
-    let limiter = Limiter::builder(MemoryStore::new())
-        .scope("layer")
-        .rules(policies(100))
-        .build()
-        .unwrap();
+    let builder = Limiter::builder(MemoryStore::new()).scope("layer");
+    let limiter = builder.rules(policies(100)).build().unwrap();
     let claim = limiter.rules().claim().unwrap();
     let permit = limiter.caller(&everybody()).units("tokens", 10).hold().await.unwrap();
     claim.apply(RulesUpdate::new(policies(50))).unwrap();
     assert!(permit.set("tokens", 30));
     drop(permit);
     let left = async || {
-        let peeked = limiter
-            .caller(&everybody())
-            .units("tokens", 1)
-            .peek()
-            .await
-            .unwrap()
-            .unwrap();
-        peeked.allowances().next().unwrap().remaining()
+        let peeked = limiter.caller(&everybody()).units("tokens", 1).peek().await;
+        peeked.unwrap().unwrap().allowances().next().unwrap().remaining()
     };
     assert_eq!(left().await, 20);
     let permit = limiter.caller(&everybody()).units("tokens", 15).hold().await.unwrap();
@@ -319,12 +301,9 @@ async fn a_source_of_the_inner_layer_leaves_the_outer_one_alone() {
     let inner = inner.policy(QuotaPolicy::per_day("day", 7)).build().unwrap();
     let claims = [&outer, &inner].map(|limiter| limiter.rules().claim().unwrap());
     let both = async || {
-        let service = on(&outer).layer(on(&inner).layer(service_fn(hello)));
-        let response = service.oneshot(request()).await.unwrap();
-        let field = response.headers().get("ratelimit-policy");
-        field
-            .map(|field| field.to_str().unwrap().to_owned())
-            .unwrap_or_default()
+        let service = on(&outer).layer(on(&inner).layer(test_kit::hello()));
+        let response = test_kit::call(service, request()).await;
+        response.field("ratelimit-policy").to_owned()
     };
     let [hour, day] = [r#""hour";q=8;w=3600"#, r#""day";q=6;w=86400"#];
     claims[0].apply(RulesUpdate::new(rules(8))).unwrap();

@@ -1,8 +1,8 @@
 //! Quota 0: closed.
 
-use http::{StatusCode, header::RETRY_AFTER};
+use http::header::RETRY_AFTER;
 use tower_quota::{
-    Algorithm, CallerQuotas, Capacity, Decision, Outcome, Rules, StoreErrorKind,
+    Algorithm, CallerQuotas, Capacity, Outcome, Rules, StoreErrorKind,
     test_util::{Answer, ScriptedStore},
 };
 
@@ -29,47 +29,30 @@ async fn a_closed_policy_rejects_every_request_for_good_and_shows_no_quota() {
         for cost in [0, 1, u64::MAX] {
             let scene = Scene::new([minute(0).with_algorithm(algorithm)]);
             let rejected = send(&scene.builder().cost_by(move |_| cost).build().unwrap(), request()).await;
-            assert_eq!(
-                rejected.status(),
-                StatusCode::TOO_MANY_REQUESTS,
-                "{algorithm:?}, {cost}"
-            );
-            assert_eq!(ratelimit(&rejected), r#""minute";r=0"#);
-            assert_eq!(rejected.headers()["ratelimit-policy"], r#""minute";q=0;w=60"#);
-            assert!(!rejected.headers().contains_key(RETRY_AFTER));
+            assert_eq!(rejected.code(), 429, "{algorithm:?}, {cost}");
+            let fields = rejected.fields(["ratelimit-policy", "ratelimit", "retry-after"]);
+            assert_eq!(fields, [r#""minute";q=0;w=60"#, r#""minute";r=0"#, ""]);
             let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
             let type_of = "https://iana.org/assignments/http-problem-types#quota-exceeded";
-            assert_eq!(
-                (&problem["type"], &problem["violated-policies"][0]),
-                (&type_of.into(), &"minute".into())
-            );
+            assert_eq!(problem["type"], type_of);
+            assert_eq!(problem["violated-policies"][0], "minute");
             assert_eq!(problem["detail"], "The limit is closed.");
         }
     }
     let rejected = send(&Scene::new([QuotaPolicy::concurrent("slots", 0)]).layer(), request()).await;
-    assert_eq!(
-        rejected.headers()["ratelimit-policy"],
-        r#""slots";q=0;qu="concurrent-requests""#
-    );
-    assert_eq!(
-        (rejected.status().as_u16(), ratelimit(&rejected)),
-        (429, r#""slots";r=0"#)
-    );
+    assert_eq!(rejected.code(), 429);
+    let fields = rejected.fields(["ratelimit-policy", "ratelimit"]);
+    assert_eq!(fields, [r#""slots";q=0;qu="concurrent-requests""#, r#""slots";r=0"#]);
 }
 
 /// If the response mentioned the cost, the client would try a smaller request.
 #[tokio::test]
 async fn a_hidden_closed_policy_has_no_name_and_no_cost_is_blamed() {
-    let rejected = send(
-        &Scene::new([minute(0).hidden(), QuotaPolicy::per_hour("hour", 9)]).layer(),
-        request(),
-    )
-    .await;
+    let scene = Scene::new([minute(0).hidden(), QuotaPolicy::per_hour("hour", 9)]);
+    let rejected = send(&scene.layer(), request()).await;
     let problem: serde_json::Value = serde_json::from_slice(rejected.body()).unwrap();
-    assert_eq!(
-        (&problem["detail"], &problem["violated-policies"]),
-        (&"The limit is closed.".into(), &serde_json::json!([]))
-    );
+    assert_eq!(problem["detail"], "The limit is closed.");
+    assert_eq!(problem["violated-policies"], serde_json::json!([]));
 }
 
 /// A fixed cost that no other quota would leave room for is no mistake here.
@@ -79,10 +62,8 @@ async fn a_plan_with_a_closed_policy_takes_nothing_from_the_others() {
     let layer = scene.builder().cost(3).build().unwrap();
     assert_eq!(send(&layer, request()).await.outcome(), Outcome::Rejected);
     assert_eq!(scene.left().await, [10, 0]);
-    assert_eq!(
-        scene.store.peek(plan(&scene.policies, 1)).await.unwrap().outcome(),
-        Outcome::Rejected
-    );
+    let peeked = scene.store.peek(plan(&scene.policies, 1)).await.unwrap();
+    assert_eq!(peeked.outcome(), Outcome::Rejected);
 }
 
 #[tokio::test]
@@ -137,11 +118,8 @@ async fn a_closed_shadow_rejects_nothing_and_says_what_it_would_reject() {
     for policy in [minute(0).shadow(), QuotaPolicy::concurrent("slots", 0).shadow()] {
         let scene = Scene::new([QuotaPolicy::per_hour("hour", 10), policy]);
         let allowed = send(&scene.layer(), request()).await;
-        let decision = allowed.extensions().get::<Decision>().unwrap();
-        assert_eq!(
-            (decision.outcome(), decision.shadow_violated().count()),
-            (Outcome::Allowed, 1)
-        );
+        assert_eq!(allowed.outcome(), Outcome::Allowed);
+        assert_eq!(allowed.decision().shadow_violated().count(), 1);
         assert_eq!(scene.left().await, [9, 0]);
     }
 }
@@ -172,12 +150,8 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
     let blocking = |quota| minute(quota).with_lockout(Duration::from_secs(900));
     let layer = Scene::new([blocking(1)]).layer();
     assert_eq!(send(&layer, request()).await.outcome(), Outcome::Allowed);
-    for quota in [0, 1] {
-        layer
-            .limiter()
-            .rules()
-            .replace(Rules::new().policy(blocking(quota)))
-            .unwrap();
+    for rules in [0, 1].map(|quota| Rules::new().policy(blocking(quota))) {
+        layer.limiter().rules().replace(rules).unwrap();
         assert_eq!(send(&layer, request()).await.outcome(), Outcome::Rejected);
     }
     assert_eq!(send(&layer, request()).await.headers()[RETRY_AFTER], "900");
@@ -185,6 +159,7 @@ async fn a_policy_is_closed_by_its_quota_alone_and_has_its_settings_again_when_i
 
 #[test]
 fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
+    let slots = || QuotaPolicy::concurrent("minute", 0);
     for (policy, message) in [
         (minute(0).with_burst_capacity(0), "burst capacity 0 is outside 1..="),
         (minute(0).with_prefetch(0), "prefetch 0 is outside 1..="),
@@ -193,7 +168,7 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
             "lockout 0ns is not a whole number of seconds",
         ),
         (
-            QuotaPolicy::concurrent("minute", 0).with_prefetch(1),
+            slots().with_prefetch(1),
             "prefetch 1: not supported for ConcurrentRequests",
         ),
         (
@@ -201,7 +176,7 @@ fn settings_of_a_closed_policy_that_no_quota_would_make_valid_are_mistakes() {
             "window 0ns is not a whole number of seconds",
         ),
         (
-            QuotaPolicy::concurrent("minute", 0).with_algorithm(Algorithm::FixedWindow),
+            slots().with_algorithm(Algorithm::FixedWindow),
             "a concurrency limit takes neither",
         ),
     ] {

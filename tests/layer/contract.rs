@@ -14,9 +14,9 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
-use test_kit::{TestStore, Timing};
+use test_kit::{Answered, TestStore, Timing};
 use tokio_test::{assert_pending, assert_ready, assert_ready_ok, task};
 use tower::limit::ConcurrencyLimit;
 use tower_layer::Layer;
@@ -50,11 +50,8 @@ fn spawn(store: impl Store) -> (Service, Handle) {
 /// A store in memory, which needs no plan, a store that decides immediately, and a store whose decisions are deferred.
 fn stores() -> [Arc<dyn Store>; 3] {
     let timed = |timing| -> Arc<dyn Store> { Arc::new(TestStore::new(MemoryStore::new(), timing)) };
-    [
-        Arc::new(MemoryStore::new()),
-        timed(Timing::AtOnce),
-        timed(Timing::Later),
-    ]
+    let memory = Arc::new(MemoryStore::new());
+    [memory, timed(Timing::AtOnce), timed(Timing::Later)]
 }
 
 fn failing() -> [TestStore; 2] {
@@ -90,6 +87,19 @@ macro_rules! settle {
 fn call(service: &mut Service) -> Call {
     assert_ready_ok!(service.poll_ready());
     task::spawn(service.call(request()))
+}
+
+/// Sends a request with a body of 300 bytes, of which none is sent.
+fn announce(service: &mut Service) -> Call {
+    assert_ready_ok!(service.poll_ready());
+    let announced = Request::post("/").header("content-length", 300);
+    task::spawn(service.call(announced.body(Full::default()).unwrap()))
+}
+
+async fn let_tasks_run() {
+    for _ in 0..3 {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// Lets the request come to the inner service, which may then answer it.
@@ -154,10 +164,7 @@ async fn an_allowed_request_reaches_the_service_that_was_ready_and_its_body_come
         assert_eq!(question.to_bytes(), "question");
         answer.send_response(Response::new(Full::from("answer")));
         let response = assert_ready_ok!(response.poll());
-        assert_eq!(
-            response.extensions().get::<Decision>().unwrap().outcome(),
-            Outcome::Allowed
-        );
+        assert_eq!(response.outcome(), Outcome::Allowed);
         assert_eq!(body_of(response), "answer");
     }
 }
@@ -170,11 +177,7 @@ async fn a_rejected_request_never_reaches_the_inner_service() {
         exhaust(&mut service, &mut handle);
         let mut response = call(&mut service);
         let response = assert_ready_ok!(settle!(response));
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(
-            response.extensions().get::<Decision>().unwrap().outcome(),
-            Outcome::Rejected
-        );
+        assert_eq!((response.code(), response.outcome()), (429, Outcome::Rejected));
         assert_pending!(handle.poll_request());
     }
 }
@@ -241,11 +244,11 @@ async fn a_request_clones_the_inner_service_once_at_most() {
     for (store, clones_of_allowed) in stores().into_iter().zip([0, 0, 1]) {
         let (inner, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
         let clones = Arc::new(AtomicUsize::new(0));
-        let inner = Counted {
+        let counted = Counted {
             inner,
             clones: Arc::clone(&clones),
         };
-        let mut service = mock::Spawn::new(layer(store).layer(inner));
+        let mut service = mock::Spawn::new(layer(store).layer(counted));
         handle.allow(3);
         for _ in 0..2 {
             serve(&mut service, &mut handle);
@@ -253,8 +256,7 @@ async fn a_request_clones_the_inner_service_once_at_most() {
         }
         assert_ready_ok!(service.poll_ready());
         let mut rejection = task::spawn(service.call(request()));
-        let response = assert_ready_ok!(settle!(rejection));
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(assert_ready_ok!(settle!(rejection)).code(), 429);
         assert_eq!(clones.load(Ordering::SeqCst), 1);
     }
 }
@@ -271,10 +273,7 @@ async fn clones_share_their_limits_but_not_their_readiness() {
         assert_pending!(clone.poll_ready());
         handle.allow(1);
         let mut response = call(&mut clone);
-        assert_eq!(
-            assert_ready_ok!(settle!(response)).status(),
-            StatusCode::TOO_MANY_REQUESTS
-        );
+        assert_eq!(assert_ready_ok!(settle!(response)).code(), 429);
     }
 }
 
@@ -289,10 +288,7 @@ async fn a_store_that_fails_lets_the_request_through_without_fields() {
         answer.send_response(Response::new(Full::from("answer")));
         let response = assert_ready_ok!(response.poll());
         assert!(response.headers().is_empty());
-        assert_eq!(
-            response.extensions().get::<Decision>().unwrap().outcome(),
-            Outcome::FailedOpen
-        );
+        assert_eq!(response.outcome(), Outcome::FailedOpen);
         assert_eq!(body_of(response), "answer");
     }
 }
@@ -382,17 +378,11 @@ async fn a_request_that_is_cancelled_in_a_queue_stays_charged_with_its_place_and
         assert_eq!(before, [3, 8, 999, 5]);
 
         handle.allow(1);
-        assert_ready_ok!(service.poll_ready());
-        let announced = http::Request::post("/").header("content-length", 300);
-        let mut cancelled = task::spawn(service.call(announced.body(Full::default()).unwrap()));
+        let mut cancelled = announce(&mut service);
         assert_pending!(settle!(cancelled));
         assert_eq!(left(&store, &policies).await, [2, 7, 699, 4]);
         drop(cancelled);
-        assert_eq!(
-            left(&store, &policies).await,
-            [2, 7, 998, 5],
-            "nothing of the body was sent"
-        );
+        assert_eq!(left(&store, &policies).await, [2, 7, 998, 5], "no body was sent");
         tokio::time::advance(Duration::from_secs(60)).await;
         assert_pending!(handle.poll_request());
     }
@@ -400,11 +390,8 @@ async fn a_request_that_is_cancelled_in_a_queue_stays_charged_with_its_place_and
 
 #[tokio::test(start_paused = true)]
 async fn a_service_that_fails_while_a_request_is_in_a_queue_costs_it_nothing() {
-    let policies = [
-        queue(),
-        QuotaPolicy::per_day("daily", 9),
-        QuotaPolicy::concurrent("at once", 5),
-    ];
+    let [daily, slots] = [QuotaPolicy::per_day("daily", 9), QuotaPolicy::concurrent("at once", 5)];
+    let policies = [queue(), daily, slots];
     for (store, layer) in layers(&policies) {
         let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
         handle.allow(1);
@@ -414,10 +401,8 @@ async fn a_service_that_fails_while_a_request_is_in_a_queue_costs_it_nothing() {
         handle.allow(1);
         let mut failing = call(&mut service);
         assert_pending!(settle!(failing));
-        assert_eq!(
-            left(&store, &policies).await,
-            [before[0] - 1, before[1] - 1, before[2] - 1]
-        );
+        let during: Vec<u64> = before.iter().map(|left| left - 1).collect();
+        assert_eq!(left(&store, &policies).await, during);
         handle.send_error("gone");
         tokio::time::advance(Duration::from_secs(11)).await;
         assert_eq!(assert_ready!(failing.poll()).unwrap_err().to_string(), "gone");
@@ -436,20 +421,12 @@ async fn a_request_that_is_cancelled_while_its_store_decides_stays_charged_and_h
     let [_, (store, layer)] = layers(&policies);
     let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
     handle.allow(1);
-    assert_ready_ok!(service.poll_ready());
-    let announced = http::Request::post("/").header("content-length", 300);
-    let mut cancelled = task::spawn(service.call(announced.body(Full::default()).unwrap()));
+    let mut cancelled = announce(&mut service);
     assert_pending!(cancelled.poll());
     assert_eq!(left(&store, &policies).await, [8, 700, 1]);
     drop(cancelled);
-    for _ in 0..3 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(
-        left(&store, &policies).await,
-        [8, 999, 2],
-        "nothing of the body was sent"
-    );
+    let_tasks_run().await;
+    assert_eq!(left(&store, &policies).await, [8, 999, 2], "no body was sent");
     assert_pending!(handle.poll_request());
 }
 
@@ -461,9 +438,7 @@ async fn a_future_that_was_never_polled_is_charged_if_the_decision_was_made_by_c
         let (mut service, mut handle): (Service, Handle) = mock::spawn_layer(layer);
         handle.allow(1);
         drop(call(&mut service));
-        for _ in 0..3 {
-            tokio::task::yield_now().await;
-        }
+        let_tasks_run().await;
         assert_eq!(left(&store, &policies).await, [expected, 2]);
     }
 }
@@ -480,9 +455,7 @@ async fn the_request_of_an_outer_layer_stays_charged_when_it_is_cancelled_while_
         let mut cancelled = task::spawn(service.call(request()));
         assert_pending!(settle!(cancelled));
         drop(cancelled);
-        for _ in 0..3 {
-            tokio::task::yield_now().await;
-        }
+        let_tasks_run().await;
         for store in [outer_store, inner_store] {
             assert_eq!(left(&store, &policies).await, [8, 2]);
         }

@@ -7,7 +7,7 @@ use test_kit::{Answered, memory, request, send};
 use tower_quota::{
     ActualCost, Algorithm, Caller, ChargeTime, Direction, Limiter, PartitionKey, Permit, QuotaPolicy, QuotaUnit,
     RateLimitLayer, RateLimitLayerBuilder, Refund, ResponseFields, Store,
-    calendar::{CalendarPeriod, CalendarWindow, Weekday},
+    calendar::{CalendarPeriod, CalendarWindow},
     clock::{Clock, Timestamp},
     fields::LegacyReset,
     key,
@@ -59,12 +59,7 @@ fn algorithms() -> Vec<QuotaPolicy> {
 /// One policy for each way to count.
 fn policies() -> Vec<QuotaPolicy> {
     let mut policies = algorithms();
-    let begins = Weekday::Monday;
-    for period in [
-        CalendarPeriod::Day,
-        CalendarPeriod::Week { begins },
-        CalendarPeriod::MONTH,
-    ] {
+    for period in [CalendarPeriod::Day, CalendarPeriod::WEEK, CalendarPeriod::MONTH] {
         let window = CalendarWindow::new(period, "Europe/Berlin");
         policies.push(QuotaPolicy::per_calendar("policy", 4, window));
     }
@@ -171,19 +166,14 @@ impl Scene {
     async fn check(&mut self, cost: u64) {
         let decision = self.alice(cost).check().await;
         self.charged_at = decision.decided_at().unwrap_or_default();
-        for allowance in decision.allowances() {
-            let _ = (
-                allowance.availability(),
-                allowance.full_after(),
-                allowance.effective_window(),
-            );
+        for own in decision.allowances() {
+            let _ = (own.availability(), own.full_after(), own.effective_window());
         }
     }
 
     async fn refund(&self, units: u64, charged: ChargeTime) {
-        let refund = Refund::new(units, charged)
-            .with_units("rows", units)
-            .with_id(units.to_string());
+        let refund = Refund::new(units, charged).with_units("rows", units);
+        let refund = refund.with_id(units.to_string());
         let _ = self.alice(1).refund(&refund).await.unwrap();
     }
 }
@@ -203,11 +193,8 @@ proptest! {
             true => ResponseFields::legacy(LegacyReset::UnixTime),
             false => ResponseFields::draft11(),
         };
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let mut scene = match is_in_bytes {
                 true => Scene::new(OwnStore::new(clock.clone()), &clock, &policy, fields),

@@ -6,7 +6,7 @@ use std::{
 };
 
 use http::request::Parts;
-use test_kit::{Answered, TestStore, limits_by, limits_of, memory, request, send};
+use test_kit::{Answered, TestStore, limits_by, limits_of, memory, request, rows, send};
 use tower_quota::{
     Access, AccessList, CallerQuotas, Capacity, Exemption, MissingKey, Outcome, ResolvedTier, Rules, Tiers,
     key::{ForwardingField, KeyExtractor, PeerAddress},
@@ -27,9 +27,7 @@ fn parts(request: Request<String>) -> Parts {
 fn from(peer: &str, fields: &[(&'static str, &'static str)]) -> Parts {
     let mut request = request("alice");
     for (name, value) in fields {
-        request
-            .headers_mut()
-            .append(*name, http::HeaderValue::from_static(value));
+        request.headers_mut().append(*name, value.parse().unwrap());
     }
     if let Ok(peer) = format!("{peer}:4711").parse::<SocketAddr>() {
         request.extensions_mut().insert(PeerAddress(peer));
@@ -44,11 +42,19 @@ fn line(layer: &RateLimitLayer, request: &Parts, start: &str) -> String {
     line.unwrap_or_else(|| panic!("no {start} in {text}")).to_owned()
 }
 
+fn assert_line(text: &str, expected: &str) {
+    assert!(
+        text.lines().any(|line| line == expected),
+        "{expected} is not in\n{text}"
+    );
+}
+
 #[tokio::test]
 async fn it_says_by_which_proxies_the_address_was_found_or_why_it_was_not() {
     let key = || key::client_ip().trusted_proxies(ForwardingField::XForwardedFor, ["10.0.0.0/8"]);
     let layer = limits_by(key(), memory(&clock())).policy(MINUTE).build().unwrap();
     let forwarded = |list| from("10.0.0.1", &[("x-forwarded-for", list)]);
+    let untrusted = from("192.0.2.9", &[("x-forwarded-for", "6.6.6.6")]);
     for (request, expected) in [
         (
             forwarded("6.6.6.6, 192.0.2.1, 10.0.0.2"),
@@ -59,7 +65,7 @@ async fn it_says_by_which_proxies_the_address_was_found_or_why_it_was_not() {
             "client 10.0.0.1: the peer, a trusted proxy without x-forwarded-for",
         ),
         (
-            from("192.0.2.9", &[("x-forwarded-for", "6.6.6.6")]),
+            untrusted,
             "client 192.0.2.9: the peer, not a trusted proxy; its x-forwarded-for is ignored",
         ),
         (from("192.0.2.9", &[]), "client 192.0.2.9: the peer"),
@@ -69,11 +75,7 @@ async fn it_says_by_which_proxies_the_address_was_found_or_why_it_was_not() {
         ),
         (from("", &[]), "no client address: the request has no peer address"),
     ] {
-        let text = layer.explain(&request).to_string();
-        assert!(
-            text.lines().any(|line| line == expected),
-            "{expected} is not in\n{text}"
-        );
+        assert_line(&layer.explain(&request).to_string(), expected);
     }
 }
 
@@ -91,10 +93,7 @@ fn of(user: &str, path: &str, tier: Option<&str>) -> Request<String> {
 async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<String>, expected: &str) {
     let explanation = layer.explain(&parts(request()));
     let text = explanation.to_string();
-    assert!(
-        text.lines().any(|line| line == expected),
-        "{expected} is not in\n{text}"
-    );
+    assert_line(&text, expected);
     assert!(!text.contains("alice") && !text.contains("mallory"), "{text}");
 
     let read = explanation.clone().with_remaining().await.unwrap();
@@ -109,36 +108,28 @@ async fn assert_explained(layer: &RateLimitLayer, request: impl Fn() -> Request<
 /// The key, its partition and the outcome match the request.
 #[tokio::test]
 async fn it_agrees_with_the_decision_and_charges_nothing() {
-    let access = AccessList::new(key::client_ip());
-    access
-        .update(|rules| rules.set_key(PartitionKey::new("x-user-id", "mallory"), Access::Block))
-        .unwrap();
-    let tiers = Tiers::resolved()
-        .tier("free", [MINUTE])
-        .tier("premium", [QuotaPolicy::per_minute("minute", 50)]);
+    let (access, mallory) = (
+        AccessList::new(key::client_ip()),
+        PartitionKey::new("x-user-id", "mallory"),
+    );
+    access.update(|rules| rules.set_key(mallory, Access::Block)).unwrap();
+    let premium = QuotaPolicy::per_minute("minute", 50);
+    let tiers = Tiers::resolved().tier("free", [MINUTE]).tier("premium", [premium]);
     let layer = limits_of(Limiter::builder(memory(&clock())).access_list(access))
         .tiers(tiers.unlimited("admin"))
         .exempt(Exemption::path("/health"))
         .build()
         .unwrap();
-    for (user, path, tier, expected) in [
-        (
-            "alice",
-            "/",
-            None,
-            "tier \"free\": the first one, because the request has none",
-        ),
-        ("alice", "/", Some("premium"), "tier \"premium\""),
-        (
-            "alice",
-            "/",
-            Some("gold"),
-            "tier \"free\": the first one, because \"gold\" is unknown",
-        ),
-        ("alice", "/", Some("admin"), "tier \"admin\""),
-        ("alice", "/health", None, "access: exempt by path \"/health\""),
-        ("mallory", "/health", None, "access: blocked by the access list"),
-    ] {
+    let cases = r#"
+        alice | / | | tier "free": the first one, because the request has none
+        alice | / | premium | tier "premium"
+        alice | / | gold | tier "free": the first one, because "gold" is unknown
+        alice | / | admin | tier "admin"
+        alice | /health | | access: exempt by path "/health"
+        mallory | /health | | access: blocked by the access list
+    "#;
+    for [user, path, tier, expected] in &rows(cases) {
+        let tier = Some(&**tier).filter(|tier| !tier.is_empty());
         assert_explained(&layer, || of(user, path, tier), expected).await;
     }
 }
@@ -146,10 +137,8 @@ async fn it_agrees_with_the_decision_and_charges_nothing() {
 #[tokio::test]
 async fn it_asks_the_store_only_when_it_is_told_to_read_what_remains() {
     let store = TestStore::new(memory(&clock()), test_kit::Timing::default());
-    let layer = limits_of(Limiter::builder(store.clone()))
-        .policy(MINUTE)
-        .build()
-        .unwrap();
+    let builder = limits_of(Limiter::builder(store.clone()));
+    let layer = builder.policy(MINUTE).build().unwrap();
     let explanation = layer.explain(&parts(request("alice")));
     assert_eq!((store.calls(), explanation.outcome()), (0, None));
     assert!(explanation.decision().is_none() && explanation.to_string().ends_with("policy \"minute\": quota 5"));
@@ -185,26 +174,20 @@ async fn it_has_named_keys_own_quotas_reduced_capacity_and_the_switch() {
     let request = parts(request);
     let scope = tower_quota::Scope::new("test").keyed_by("team");
     let digest = scope.partition(&key::header("x-team").extract(&request).unwrap());
-    assert_eq!(
-        line(&layer, &request, "key \"team\""),
-        format!("key \"team\": x-team, partition {digest}")
-    );
+    let team = format!("key \"team\": x-team, partition {digest}");
+    assert_eq!(line(&layer, &request, "key \"team\""), team);
     assert!(line(&layer, &request, "access").ends_with("the service has 50% of its capacity"));
     assert!(line(&layer, &request, "quotas").contains("individual"));
     let read = layer.explain(&request).with_remaining().await.unwrap().to_string();
-    assert!(
-        read.ends_with("policy \"minute\": 4 of 4 left\npolicy \"of team\": 4 of 4 left"),
-        "{read}"
-    );
+    let policies = "policy \"minute\": 4 of 4 left\npolicy \"of team\": 4 of 4 left";
+    assert!(read.ends_with(policies), "{read}");
     assert!(read.starts_with("scope \"test\": allowed by its policies\n"), "{read}");
 
-    layer
-        .limiter()
-        .rules()
-        .roll_out(100, Rules::new().policy(QuotaPolicy::per_minute("minute", 1)))
-        .unwrap();
+    let rules = layer.limiter().rules();
+    let tried = Rules::new().policy(QuotaPolicy::per_minute("minute", 1));
+    rules.roll_out(100, tried).unwrap();
     assert!(line(&layer, &request, "rules").contains("rollout"));
-    layer.limiter().rules().disable();
+    rules.disable();
     assert_eq!(line(&layer, &request, "access"), "access: all limits are disabled");
     assert_eq!(layer.explain(&request).outcome(), Some(Outcome::Unlimited));
 }
@@ -244,12 +227,9 @@ async fn an_explanation_calls_each_closure_as_often_as_a_request_and_none_while_
         .build()
         .unwrap();
     let rules = layer.limiter().rules();
+    let all = ["exempt", "abnormal", "capacity", "tier", "cost", "unit"];
     for (path, is_on, expected) in [
-        (
-            "/",
-            true,
-            &["exempt", "abnormal", "capacity", "tier", "cost", "unit"][..],
-        ),
+        ("/", true, &all[..]),
         ("/health", true, &["exempt", "tier"]),
         ("/", false, &[]),
     ] {

@@ -72,9 +72,7 @@ impl Scene {
         for _ in 0..1_000 {
             let [decision, _] = self.ask(caller);
             if decision.outcome() == Outcome::Rejected {
-                let longest = decision
-                    .allowances()
-                    .max_by_key(|allowance| allowance.policy().window());
+                let longest = decision.allowances().max_by_key(|own| own.policy().window());
                 if longest.unwrap().remaining() < self.caller_cost {
                     return;
                 }
@@ -185,10 +183,8 @@ fn a_flood_of_other_policies_forgets_no_exhausted_caller() {
     let day = QuotaPolicy::per_day("day", 2).with_algorithm(Algorithm::SlidingWindowLog);
     for (callers, flood) in [(&minute, &day), (&day, &minute)] {
         let scene = || Scene::new(slice::from_ref(callers), slice::from_ref(flood));
-        assert_eq!(
-            [When::JustBefore, When::Amid].map(|when| scene().forgotten(when)),
-            [0; 2]
-        );
+        let forgotten = [When::JustBefore, When::Amid].map(|when| scene().forgotten(when));
+        assert_eq!(forgotten, [0; 2]);
     }
 }
 

@@ -22,6 +22,7 @@ use http_body::Body;
 use http_body_util::BodyExt;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusRecorder};
 use proptest::{prelude::*, test_runner::RngSeed};
+use test_kit::{TestStore, Timing};
 use tower::{Layer, Service};
 use tower_quota::{
     Access, AccessList, ActualCost, Algorithm, CallerQuotas, Capacity, ChargeTime, Decision, Exemption, LateCharge,
@@ -49,24 +50,6 @@ fn config() -> ProptestConfig {
         rng_seed,
         failure_persistence: None,
         ..ProptestConfig::default()
-    }
-}
-
-/// Forwards all calls but `as_memory`.
-#[derive(Clone, Debug)]
-struct Hidden(MemoryStore);
-
-impl Store for Hidden {
-    fn acquire(&self, plan: Plan) -> StoreFuture<Measurement> {
-        self.0.acquire(plan)
-    }
-
-    fn settle(&self, settlement: Settlement) -> StoreFuture<()> {
-        self.0.settle(settlement)
-    }
-
-    fn reset(&self, plan: Plan) -> StoreFuture<()> {
-        self.0.reset(plan)
     }
 }
 
@@ -201,7 +184,7 @@ fn large(most: u64) -> impl Strategy<Value = Option<u64>> {
     prop::option::weighted(0.06, (0..3_u64).prop_map(move |less| most - less))
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Setting {
     rules: [Vec<Limit>; 2],
     /// Then the rules of each number are those of its first tier, and the others those of the second.
@@ -218,50 +201,25 @@ struct Setting {
     has_actual_cost: bool,
 }
 
-fn settings() -> impl Strategy<Value = Setting> {
-    let flag = || prop::bool::weighted(0.2);
-    let fields = prop_oneof![6 => Just(0), 2 => 1..FIELDS];
-    let responder = prop_oneof![4 => Just(0), 1 => 1..3_usize];
-    let status = prop_oneof![4 => Just(429), 1 => prop::sample::select(vec![503, 404])];
-    let rules = [limits(false), limits(false)];
-    let max_partitions = prop_oneof![6 => Just(1_000), 1 => Just(1)];
-    (
-        (rules, max_partitions),
-        fields,
-        responder,
-        status,
-        flag(),
-        flag(),
-        flag(),
-        (flag(), flag()),
-    )
-        .prop_map(
-            |(
-                (rules, max_partitions),
-                fields,
-                responder,
-                status,
-                is_told_to_service,
-                is_told_to_client,
-                has_actual_cost,
-                (has_tiers, is_nested),
-            )| Setting {
-                rules,
-                has_tiers,
-                is_nested,
-                max_partitions,
-                fields,
-                responder,
-                status,
-                is_told_to_service,
-                is_told_to_client,
-                has_actual_cost,
-            },
-        )
+prop_compose! {
+    fn settings()(
+        rules in [limits(false), limits(false)],
+        max_partitions in prop_oneof![6 => Just(1_000), 1 => Just(1)],
+        fields in prop_oneof![6 => Just(0), 2 => 1..FIELDS],
+        responder in prop_oneof![4 => Just(0), 1 => 1..3_usize],
+        status in prop_oneof![4 => Just(429), 1 => prop::sample::select(vec![503, 404])],
+        [has_tiers, is_nested, is_told_to_service] in [(); 3].map(|()| prop::bool::weighted(0.2)),
+        [is_told_to_client, has_actual_cost] in [(); 2].map(|()| prop::bool::weighted(0.2)),
+    ) -> Setting {
+        Setting {
+            rules, has_tiers, is_nested, max_partitions, fields, responder, status,
+            is_told_to_service, is_told_to_client, has_actual_cost,
+        }
+    }
 }
 
 /// A request, and the response of the service.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Sent {
     user: u8,
     is_gold: bool,
@@ -275,23 +233,6 @@ struct Sent {
     content: usize,
     /// The individual quota of the caller for policy `a`.
     quota: Option<u64>,
-}
-
-impl Default for Sent {
-    fn default() -> Self {
-        Self {
-            user: 0,
-            is_gold: false,
-            cost: 1,
-            percent: 100,
-            permit: None,
-            status: 200,
-            actual: None,
-            inner: 0,
-            content: 0,
-            quota: None,
-        }
-    }
 }
 
 /// The permit is settled later.
@@ -318,32 +259,23 @@ enum Step {
     Switch(bool),
 }
 
-fn sent() -> impl Strategy<Value = Sent> {
-    let seldom = || prop::option::weighted(0.1, 0..6_u64);
-    let permit = prop::option::weighted(0.1, 0..HOLD + 3).prop_map(|permit| permit.map(|units| units.min(HOLD)));
-    let status = prop_oneof![8 => Just(200), 1 => Just(302), 1 => Just(304), 1 => Just(500)];
-    let percent = prop_oneof![12 => Just(100), 1 => 0..100_u8];
-    let (cost, inner) = (
-        prop_oneof![24 => Just(1), 8 => 0..25_u64, 1 => prop::sample::select(vec![(1 << 53) - 1, 1 << 53, u64::MAX])],
-        prop_oneof![6 => Just(0), 1 => 1..5_usize],
-    );
-    let quota = prop::option::weighted(0.2, 0..40_u64);
-    let content = prop_oneof![6 => Just(0), 1 => 1..CONTENT.len()];
-    let user = (0..4_u8, any::<bool>());
-    (user, cost, percent, permit, status, seldom(), inner, content, quota).prop_map(
-        |((user, is_gold), cost, percent, permit, status, actual, inner, content, quota)| Sent {
-            user,
-            is_gold,
-            cost,
-            percent,
-            permit,
-            status,
-            actual,
-            inner,
-            content,
-            quota,
-        },
-    )
+prop_compose! {
+    fn sent()(
+        user in 0..4_u8,
+        is_gold in any::<bool>(),
+        cost in prop_oneof![
+            24 => Just(1), 8 => 0..25_u64, 1 => prop::sample::select(vec![(1 << 53) - 1, 1 << 53, u64::MAX]),
+        ],
+        percent in prop_oneof![12 => Just(100), 1 => 0..100_u8],
+        permit in prop::option::weighted(0.1, (0..HOLD + 3).prop_map(|units| units.min(HOLD))),
+        status in prop_oneof![8 => Just(200), 1 => Just(302), 1 => Just(304), 1 => Just(500)],
+        actual in prop::option::weighted(0.1, 0..6_u64),
+        inner in prop_oneof![6 => Just(0), 1 => 1..5_usize],
+        content in prop_oneof![6 => Just(0), 1 => 1..CONTENT.len()],
+        quota in prop::option::weighted(0.2, 0..40_u64),
+    ) -> Sent {
+        Sent { user, is_gold, cost, percent, permit, status, actual, inner, content, quota }
+    }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -428,11 +360,8 @@ where
 {
     let told = response.extensions().get::<Decision>().cloned();
     let plan = told.as_ref().and_then(Decision::plan);
-    let charges = plan.map(|plan| {
-        plan.charges()
-            .map(|charge| (charge.partition(), charge.cost()))
-            .collect::<Vec<_>>()
-    });
+    let charges = plan.map(Plan::charges).into_iter().flatten();
+    let charges: Vec<_> = charges.map(|charge| (charge.partition(), charge.cost())).collect();
     let decision = format!("{told:?} {charges:?}");
     let (status, mut headers) = (response.status(), response.headers().clone());
     // A date is computed by the system's clock, which goes on between the sides.
@@ -441,13 +370,8 @@ where
     {
         *date = HeaderValue::from_static("a date");
     }
-    let body = response
-        .into_body()
-        .collect()
-        .now_or_never()
-        .unwrap()
-        .unwrap()
-        .to_bytes();
+    let body = response.into_body().collect().now_or_never().unwrap();
+    let body = body.unwrap().to_bytes();
     if let (Some(told), Some(problem)) = (told, body.strip_prefix(b"{".as_slice()))
         && told.outcome() == Outcome::Rejected
     {
@@ -481,10 +405,10 @@ impl Sent {
             headers.insert("x-user", self.user.to_string().parse().unwrap());
         }
         headers.insert("x-cost", self.cost.into());
-        let (tier, team) = if self.is_gold {
-            ("gold", "red")
+        let [tier, team] = if self.is_gold {
+            ["gold", "red"]
         } else {
-            ("free", "blue")
+            ["free", "blue"]
         };
         headers.insert("x-tier", HeaderValue::from_static(tier));
         headers.insert("x-team", HeaderValue::from_static(team));
@@ -578,10 +502,8 @@ impl Side {
     fn metrics(&self) -> Vec<String> {
         let others = ["store_seconds", "rejection_cache_hits", "new_partitions", "limits_off"];
         let page = self.recorder.handle().render();
-        let lines = page
-            .lines()
-            .filter(|line| !others.iter().any(|other| line.contains(other)));
-        let mut lines: Vec<_> = lines.map(str::to_owned).collect();
+        let is_other = |line: &str| others.iter().any(|other| line.contains(other));
+        let mut lines: Vec<_> = page.lines().filter(|line| !is_other(line)).map(str::to_owned).collect();
         lines.sort_unstable();
         lines
     }
@@ -591,10 +513,8 @@ impl Side {
         let (status, actual, inner) = (sent.status, sent.actual, INNER[sent.inner]);
         let held = Arc::clone(&self.held);
         let service = tower::service_fn(move |request: Request<TextBody>| {
-            let seen = request
-                .extensions()
-                .get::<Decision>()
-                .map(|decision| format!("{decision:?}"));
+            let seen = request.extensions().get::<Decision>();
+            let seen = seen.map(|decision| format!("{decision:?}"));
             if let Some(permit) = request.extensions().get().and_then(WeakPermit::upgrade) {
                 match number(request.headers(), "x-permit") {
                     Some(HOLD) => held.lock().unwrap().push_back(permit),
@@ -636,23 +556,17 @@ impl Side {
     }
 
     fn take_recorded(&self, step: &Step, setting: &Setting) -> String {
+        let rules = self.limiter.rules();
         match step {
             Step::Send(sent) => self.send(sent),
             Step::Settle(units) => {
                 let permit = self.held.lock().unwrap().pop_front();
                 format!("{:?}", permit.map(|permit| permit.settle(*units)))
             }
-            Step::Replace(number) => {
-                format!("{:?}", self.limiter.rules().replace(setting.rules(*number)).is_ok())
-            }
-            Step::RollOut(percent) => {
-                format!(
-                    "{:?}",
-                    self.limiter.rules().roll_out(*percent, setting.rules(1)).is_ok()
-                )
-            }
-            Step::Switch(true) => format!("{:?}", self.limiter.rules().enable()),
-            Step::Switch(false) => format!("{:?}", self.limiter.rules().disable()),
+            Step::Replace(number) => rules.replace(setting.rules(*number)).is_ok().to_string(),
+            Step::RollOut(percent) => rules.roll_out(*percent, setting.rules(1)).is_ok().to_string(),
+            Step::Switch(true) => format!("{:?}", rules.enable()),
+            Step::Switch(false) => format!("{:?}", rules.disable()),
             _ => self.ask(step, setting),
         }
     }
@@ -693,10 +607,8 @@ impl Side {
                 format!("{:?}", caller(user).refund(&refund).now_or_never().unwrap())
             }
             Step::ChargeLate(user, units) => {
-                format!(
-                    "{:?}",
-                    caller(user).charge(&LateCharge::new(*units)).now_or_never().unwrap()
-                )
+                let charge = LateCharge::new(*units);
+                format!("{:?}", caller(user).charge(&charge).now_or_never().unwrap())
             }
             _ => String::new(),
         }
@@ -793,7 +705,7 @@ proptest! {
         let [at_once, hidden] = stores.clone();
         let sides = (
             Side::new(&setting, at_once, &clock, true),
-            Side::new(&setting, Hidden(hidden), &clock, false),
+            Side::new(&setting, TestStore::new(hidden, Timing::AtOnce), &clock, false),
         );
         let (Some(at_once), Some(planned)) = sides else { return Ok(()) };
         for step in &steps {
@@ -815,18 +727,8 @@ proptest! {
     ) {
         let clock = Clock::manual(Timestamp::from_micros(START));
         let store = MemoryStore::builder().clock(clock.clone()).build().unwrap();
-        let setting = Setting {
-            rules: [limits.clone(), limits.clone()],
-            has_tiers: false,
-            is_nested: false,
-            max_partitions: 1_000,
-            fields: 0,
-            responder: 0,
-            status: 429,
-            is_told_to_service: false,
-            is_told_to_client: false,
-            has_actual_cost: false,
-        };
+        let rules = [limits.clone(), limits.clone()];
+        let setting = Setting { rules, max_partitions: 1_000, status: 429, ..Setting::default() };
         let side = Side::new(&setting, store, &clock, true).expect("the policies are valid");
         let model = || limits.iter().map(Model::new).collect::<Vec<_>>();
         let mut users = [model(), model(), model()];
@@ -835,7 +737,7 @@ proptest! {
             users.iter_mut().flatten().for_each(|model| model.advance(micros));
             let models = &mut users[usize::from(user)];
             let violated: Vec<_> = models.iter().filter(|model| !model.fits(cost)).collect();
-            let sent = Sent { user, cost, ..Sent::default() };
+            let sent = Sent { user, cost, percent: 100, status: 200, ..Sent::default() };
             let seen = side.send(&sent);
             if !violated.is_empty() {
                 let waits: Option<Vec<u128>> = violated.iter().map(|model| model.wait(cost)).collect();
@@ -1118,5 +1020,5 @@ fn after_a_change_of_the_algorithm_a_busy_caller_soon_needs_no_plan_again() {
 fn only_the_store_itself_and_a_shared_pointer_to_it_say_what_they_are() {
     let store = MemoryStore::new();
     assert!(store.as_memory().is_some() && Arc::new(store.clone()).as_memory().is_some());
-    assert!(Hidden(store).as_memory().is_none());
+    assert!(TestStore::new(store, Timing::AtOnce).as_memory().is_none());
 }

@@ -28,6 +28,11 @@ fn closed() -> RateLimitLayer {
     Scene::new([QuotaPolicy::per_hour("inner", 0)]).layer()
 }
 
+/// A layer with these policies whose requests have an estimate of 1,000 tokens.
+fn estimated(scene: &Scene) -> RateLimitLayer {
+    scene.builder().unit_cost("tokens", |_| 1_000).build().unwrap()
+}
+
 /// The response to a request that the inner of two layers rejects.
 async fn rejected(outer: RateLimitLayer) -> Response<RateLimitBody<RateLimitBody<TextBody>>> {
     let layers = ServiceBuilder::new().layer(outer).layer(closed());
@@ -76,8 +81,7 @@ async fn an_inner_rejection_keeps_the_charge_of_requests_and_releases_the_slot()
     let outer = Scene::new([HOUR, QuotaPolicy::concurrent("slots", 2)]);
     for left in (95..100).rev() {
         let response = rejected(outer.layer()).await;
-        let decision: &Decision = response.extensions().get().unwrap();
-        assert_eq!(decision.outcome(), Outcome::Rejected);
+        assert_eq!(response.outcome(), Outcome::Rejected);
         drop(response);
         assert_eq!(outer.left().await, [left, 2]);
     }
@@ -128,8 +132,7 @@ async fn of_an_inner_rejection_the_bytes_count_that_were_transferred() {
 #[tokio::test]
 async fn an_inner_rejection_refunds_an_estimate_without_a_report_before_the_response() {
     let outer = Scene::new([HOUR, TOKENS]);
-    let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
-    let response = rejected(layer).await;
+    let response = rejected(estimated(&outer)).await;
     assert!(ratelimit(&response).contains(r#""tokens";r=10000;"#));
     assert_eq!(outer.left().await, [99, 10_000]);
     drop(response);
@@ -157,11 +160,10 @@ async fn an_inner_rejection_keeps_the_units_that_were_reported() {
 #[tokio::test]
 async fn a_report_after_an_inner_rejection_is_charged() {
     let outer = Scene::new([HOUR, TOKENS]);
-    let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
     let permit = Arc::new(std::sync::Mutex::new(None));
     let keep = Arc::clone(&permit);
     let layers = ServiceBuilder::new()
-        .layer(layer)
+        .layer(estimated(&outer))
         .layer(MapRequestLayer::new(move |request: Request<TextBody>| {
             *keep.lock().unwrap() = request.extensions().get::<WeakPermit>().cloned();
             request
@@ -217,14 +219,9 @@ async fn a_rejection_that_says_its_actual_cost_costs_that_in_the_outer_layer() {
 #[tokio::test]
 async fn an_inner_layer_that_shows_what_it_has_allowed_waives_no_estimate() {
     let outer = Scene::new([HOUR, TOKENS]);
-    let layer = outer.builder().unit_cost("tokens", |_| 1_000).build().unwrap();
-    let inner = Scene::new([QuotaPolicy::per_hour("inner", 1)]);
+    let inner = Scene::new([QuotaPolicy::per_hour("inner", 1)]).layer();
     let handler = service_fn(|_: Request<TextBody>| ready(Ok::<_, Infallible>(Response::new(TextBody::default()))));
-    let response = layer
-        .layer(inner.layer().layer(handler))
-        .oneshot(request())
-        .await
-        .unwrap();
-    drop(response);
+    let service = estimated(&outer).layer(inner.layer(handler));
+    drop(service.oneshot(request()).await.unwrap());
     assert_eq!(outer.left().await, [99, 9_000]);
 }

@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::FutureExt;
 use proptest::prelude::*;
-use test_kit::{Answered, limits_of, load::HANG, memory, request};
+use test_kit::{Answered, limits_of, load::HANG, memory, request, rows};
 use tokio::task::JoinSet;
 use tower_quota::{
     Algorithm, CallerQuotas, ConfigErrorKind, Direction, Limiter, LimiterBuilder, MemoryStore, MissingKey,
@@ -45,11 +45,8 @@ impl Scene {
     }
 
     fn layer(&self, policies: impl IntoIterator<Item = QuotaPolicy>) -> RateLimitLayer {
-        policies
-            .into_iter()
-            .fold(self.builder(), RateLimitLayerBuilder::policy)
-            .build()
-            .unwrap()
+        let builder = policies.into_iter().fold(self.builder(), RateLimitLayerBuilder::policy);
+        builder.build().unwrap()
     }
 }
 
@@ -70,6 +67,10 @@ fn hour(quota: u64) -> QuotaPolicy {
     QuotaPolicy::per_hour("hour", quota)
 }
 
+fn replace(layer: &RateLimitLayer, policies: impl IntoIterator<Item = QuotaPolicy>) {
+    layer.limiter().rules().replace(rules(policies)).unwrap();
+}
+
 /// L12
 #[tokio::test]
 async fn new_rules_hold_for_all_clones_and_services_at_once_and_used_units_carry_over() {
@@ -77,11 +78,9 @@ async fn new_rules_hold_for_all_clones_and_services_at_once_and_used_units_carry
     let layer = scene.layer([hour(10)]);
     let (clone, handle) = (layer.clone(), layer.limiter().rules());
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
-    handle
-        .replace(rules([QuotaPolicy::per_minute("minute", 5), hour(100)]))
-        .unwrap();
+    replace(&layer, [QuotaPolicy::per_minute("minute", 5), hour(100)]);
     assert_eq!(send(&clone, "alice").await, r#""minute";r=4;t=48, "hour";r=98;t=3528"#);
-    handle.replace(rules([hour(2)])).unwrap();
+    replace(&layer, [hour(2)]);
     assert_eq!(send(&clone, "alice").await, "Rejected");
     assert_eq!(handle.current(), rules([hour(2)]));
 }
@@ -91,13 +90,9 @@ async fn another_algorithm_starts_with_a_full_quota_and_the_old_one_is_not_forgo
     let scene = Scene::new();
     let layer = scene.layer([hour(10)]);
     send(&layer, "alice").await;
-    layer
-        .limiter()
-        .rules()
-        .replace(rules([hour(10).with_algorithm(Algorithm::SlidingWindowLog)]))
-        .unwrap();
+    replace(&layer, [hour(10).with_algorithm(Algorithm::SlidingWindowLog)]);
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=9;"#));
-    layer.limiter().rules().replace(rules([hour(10)])).unwrap();
+    replace(&layer, [hour(10)]);
     assert!(send(&layer, "alice").await.starts_with(r#""hour";r=8;"#));
 }
 
@@ -220,12 +215,8 @@ async fn support_staff_see_the_rules_that_are_tried_on_a_caller() {
     for user in 0..50 {
         let user = format!("user {user}");
         let told = send(&layer, &user).await;
-        let admin = layer.limiter();
-        let seen = admin
-            .caller(&PartitionKey::new("x-user-id", &user))
-            .peek()
-            .await
-            .unwrap();
+        let key = PartitionKey::new("x-user-id", &user);
+        let seen = layer.limiter().caller(&key).peek().await.unwrap();
         let left = seen.unwrap().allowances().next().unwrap().remaining();
         assert!(told.starts_with(&format!(r#""hour";r={left};"#)), "{told} {left}");
         sides[usize::from(left > 10)] += 1;
@@ -285,13 +276,9 @@ async fn a_shadow_is_not_shown_unless_it_is_set_to_and_takes_effect_when_it_is_e
     let layer = scene.layer([hour(10), planned().shadow()]);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=9;t=3240"#);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=8;t=2880"#);
-    layer
-        .limiter()
-        .rules()
-        .replace(rules([hour(10), planned().shadow().visible()]))
-        .unwrap();
+    replace(&layer, [hour(10), planned().shadow().visible()]);
     assert_eq!(send(&layer, "alice").await, r#""hour";r=7;t=2520, "planned";r=0;t=60"#);
-    layer.limiter().rules().replace(rules([hour(10), planned()])).unwrap();
+    replace(&layer, [hour(10), planned()]);
     assert_eq!(send(&layer, "alice").await, "Rejected");
 }
 
@@ -370,31 +357,26 @@ async fn a_tier_that_only_the_rules_on_trial_have_is_known_to_the_administrator(
     // A caller that does not try the new rules is in the first tier, as its request would be.
     assert_eq!(decision.allowances().next().unwrap().remaining(), 10);
     let without_tiers = scene.layer([hour(1)]);
-    let without_tiers = without_tiers.limiter();
-    let decision = without_tiers.caller(&alice).tier("free").peek().await.unwrap().unwrap();
-    assert_eq!(
-        decision.allowances().next().unwrap().remaining(),
-        1,
-        "the same for all tiers"
-    );
+    let alice = without_tiers.limiter().caller(&alice).tier("free");
+    let decision = alice.peek().await.unwrap().unwrap();
+    let remaining = decision.allowances().next().unwrap().remaining();
+    assert_eq!(remaining, 1, "the same for all tiers");
+}
+
+fn error(builder: RateLimitLayerBuilder) -> String {
+    builder.build().unwrap_err().to_string()
 }
 
 #[tokio::test]
 async fn policies_and_rules_meet_and_nothing_that_was_given_is_dropped() {
     let scene = Scene::new();
     let named = |name: &str| QuotaPolicy::new(name.to_owned(), 10, Duration::from_secs(60));
-    let layer = scene
-        .builder()
-        .policy(named("a"))
-        .rules(rules([named("b")]))
-        .policy(named("c"))
-        .build()
-        .unwrap();
+    let builder = scene.builder().policy(named("a")).rules(rules([named("b")]));
+    let layer = builder.policy(named("c")).build().unwrap();
     let current = layer.limiter().rules().current();
     let names: Vec<_> = current.policies().iter().map(QuotaPolicy::name).collect();
     assert_eq!(names, ["a", "b", "c"]);
 
-    let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
     let both = "policies: `policy` and `tiers` cannot be combined; add the policies to the tiers";
     let tiers = || Tiers::from_fn(|_| None).tier("free", [hour(1)]);
     assert_eq!(error(scene.builder().policy(hour(1)).tiers(tiers())), both);
@@ -441,10 +423,8 @@ fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
     let in_a_tier = scene.builder().tiers(tiers).cost(6).build().unwrap_err();
     assert_eq!(in_a_tier.to_string(), format!(r#"tier "free": {error}"#));
     // Neither bytes nor slots are charged by the cost of requests.
-    let others = scene
-        .builder()
-        .policy(small().with_content_bytes(Direction::Response))
-        .policy(QuotaPolicy::concurrent("slots", 1));
+    let bytes = scene.builder().policy(small().with_content_bytes(Direction::Response));
+    let others = bytes.policy(QuotaPolicy::concurrent("slots", 1));
     assert!(others.cost(6).build().is_ok());
     assert!(scene.builder().policy(small()).cost(5).build().is_ok());
 }
@@ -452,31 +432,28 @@ fn a_cost_of_every_request_that_can_never_pass_is_a_mistake() {
 #[test]
 fn keys_that_are_missing_or_named_twice_are_rejected() {
     let scene = Scene::new();
-    let error = |builder: RateLimitLayerBuilder| builder.build().unwrap_err().to_string();
-    assert_eq!(
-        error(scene.builder().policy(hour(1).keyed_by("address"))),
-        r#"policy "hour": unknown key "address""#
-    );
-    assert_eq!(
-        error(three_keys(&scene).named_key("address", key::header("x"))),
-        r#"key "address": empty or duplicate name; names must be unique"#
-    );
-    assert_eq!(
-        error(three_keys(&scene).named_key("", key::header("x"))),
-        r#"key "": empty or duplicate name; names must be unique"#
-    );
-    assert_eq!(
-        error(with_three_keys(
-            scene.builder_with(|limiter| limiter.digest_key([7; 32]).readable_keys())
-        )),
-        "readable_keys and digest_key cannot be combined"
-    );
+    let limiter = |limiter: LimiterBuilder| limiter.digest_key([7; 32]).readable_keys();
+    let named = |name: &str| three_keys(&scene).named_key(name, key::header("x"));
+    for (builder, message) in [
+        (
+            scene.builder().policy(hour(1).keyed_by("address")),
+            r#"policy "hour": unknown key "address""#,
+        ),
+        (
+            named("address"),
+            r#"key "address": empty or duplicate name; names must be unique"#,
+        ),
+        (named(""), r#"key "": empty or duplicate name; names must be unique"#),
+        (
+            with_three_keys(scene.builder_with(limiter)),
+            "readable_keys and digest_key cannot be combined",
+        ),
+    ] {
+        assert_eq!(error(builder), message);
+    }
     let handle = three_keys(&scene).build().unwrap().limiter().rules();
-    let message = handle
-        .replace(rules([hour(1).keyed_by("addresses")]))
-        .unwrap_err()
-        .to_string();
-    assert_eq!(message, r#"policy "hour": unknown key "addresses""#);
+    let mistake = handle.replace(rules([hour(1).keyed_by("addresses")])).unwrap_err();
+    assert_eq!(mistake.to_string(), r#"policy "hour": unknown key "addresses""#);
 }
 
 #[test]
@@ -527,21 +504,19 @@ fn rules_are_read_with_all_that_a_policy_can_have() {
     assert_eq!(serde_json::from_value::<Rules>(written).unwrap(), read);
 }
 
-/// A policy for all callers, as JSON, with `fields` in addition to name, quota and window; later fields replace earlier
-/// ones.
-fn policy_json(fields: &[(&str, &str)]) -> String {
-    let mut all = vec![("name", r#""a""#), ("quota", "10"), ("window_seconds", "60")];
-    all.retain(|(name, _)| fields.iter().all(|(other, _)| name != other));
-    let fields = all.iter().chain(fields).filter(|(_, value)| !value.is_empty());
+/// A policy for all callers, as JSON, with a field in addition to name, quota and window, or in the place of one.
+fn policy_json(field: &str, value: &str) -> String {
+    let usual = [("name", r#""a""#), ("quota", "10"), ("window_seconds", "60")];
+    let others = usual.into_iter().filter(|(name, _)| *name != field);
+    let fields = others.chain([(field, value)]).filter(|(_, value)| !value.is_empty());
     let fields: Vec<String> = fields.map(|(name, value)| format!("{name:?}: {value}")).collect();
     format!(r#"{{"policies": [{{{}}}]}}"#, fields.join(", "))
 }
 
 /// One policy more than the maximum.
 fn too_many() -> String {
-    let policies: Vec<String> = (0..17)
-        .map(|number| format!(r#"{{"name": "{number}", "quota": 1, "window_seconds": 1}}"#))
-        .collect();
+    let policy = |number| format!(r#"{{"name": "{number}", "quota": 1, "window_seconds": 1}}"#);
+    let policies: Vec<String> = (0..17).map(policy).collect();
     format!(r#"{{"policies": [{}]}}"#, policies.join(", "))
 }
 
@@ -551,11 +526,10 @@ async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rul
     let tiers = Tiers::from_fn(|_| None).tier("free", [hour(1_000)]);
     let layer = scene.builder().tiers(tiers).build().unwrap();
     let (handle, before) = (layer.limiter().rules(), layer.limiter().rules().current());
-    let in_fields = IN_FIELDS.iter();
-    let in_fields = in_fields.map(|(field, value, message)| (policy_json(&[(field, value)]), *message));
-    let in_sets = IN_SETS.iter().map(|(text, message)| ((*text).to_owned(), *message));
-    let in_number = (too_many(), "number of policies 17 is outside 1..=16");
-    for (number, (text, expected)) in (1..).zip(in_fields.chain(in_sets).chain([in_number])) {
+    let in_fields = rows(IN_FIELDS).into_iter();
+    let in_fields = in_fields.map(|[field, value, message]| [policy_json(&field, &value), message]);
+    let in_number = [too_many(), "number of policies 17 is outside 1..=16".to_owned()];
+    for (number, [text, expected]) in (1..).zip(in_fields.chain(rows(IN_SETS)).chain([in_number])) {
         let error = match serde_json::from_str::<Rules>(&text) {
             Ok(rules) => {
                 let tried = handle.roll_out(50, rules.clone()).map_err(|error| error.to_string());
@@ -565,7 +539,7 @@ async fn what_is_read_with_a_mistake_names_field_value_and_bound_and_the_old_rul
             Err(error) => Err(error.to_string()),
         };
         let error = error.expect_err(&text);
-        assert!(error.contains(expected), "{text}: {error}");
+        assert!(error.contains(&expected), "{text}: {error}");
         assert_eq!((handle.current(), handle.rollout()), (before.clone(), None), "{text}");
         let left = format!(r#""hour";r={};"#, 1_000 - number);
         assert!(send(&layer, "alice").await.starts_with(&left), "{text}");
@@ -590,10 +564,8 @@ fn rules_with_any_number_of_tiers_are_compared_without_a_hang() {
 #[test]
 fn rules_with_any_number_of_keys_are_validated_without_a_hang() {
     let keyed = |key: usize| {
-        let name = format!("minute {}", key % 16);
-        QuotaPolicy::per_minute("", 1)
-            .with_name(name)
-            .keyed_by(format!("key {key}"))
+        let policy = QuotaPolicy::per_minute("", 1).with_name(format!("minute {}", key % 16));
+        policy.keyed_by(format!("key {key}"))
     };
     let tiers = (0..10_000).fold(Rules::new(), |rules, tier| {
         rules.tier(format!("tier {tier}"), (tier * 16..tier * 16 + 16).map(keyed))

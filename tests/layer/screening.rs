@@ -10,7 +10,7 @@ use bytes::Bytes;
 use http::{HeaderName, Method, Request, Response, StatusCode};
 use proptest::prelude::*;
 use serde_json::json;
-use test_kit::{Answered, TestStore, limits, limits_by, send};
+use test_kit::{Answered, TestStore, limits, limits_by, request, send};
 use tower_quota::{
     Access, AccessList, AccessRules, ConfigError, ConfigErrorKind, Exemption, MissingKey, Outcome, PartitionKey,
     QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers,
@@ -42,20 +42,14 @@ impl Counting {
 }
 
 fn has_limits(response: &Response<Bytes>) -> bool {
-    ["ratelimit", "ratelimit-policy", "retry-after"]
-        .iter()
-        .any(|name| response.headers().contains_key(*name))
+    let limits = ["ratelimit", "ratelimit-policy", "retry-after"];
+    limits.iter().any(|name| response.headers().contains_key(*name))
 }
 
 fn get(path: &str) -> Request<String> {
-    request_of("alice", path)
-}
-
-fn request_of(user: &str, path: &str) -> Request<String> {
-    Request::get(path)
-        .header("x-user-id", user)
-        .body(String::new())
-        .unwrap()
+    let mut request = request("alice");
+    *request.uri_mut() = path.parse().unwrap();
+    request
 }
 
 fn from(address: &str, path: &str) -> Request<String> {
@@ -88,18 +82,13 @@ fn mistakes_in_exemptions_name_the_value() {
         let needed = "must start with '/' and have no query, backslashes, empty or dot segments, or encoded delimiters";
         format!("exemption: invalid path {path:?}: {needed}")
     };
+    let network = |networks: &[&str]| Exemption::network(key::client_ip(), networks);
     for (exemption, message) in [
         (Exemption::path("health"), unsound("health")),
         (Exemption::path("/a?b"), unsound("/a?b")),
         (Exemption::path_prefix("/a/../b"), unsound("/a/../b")),
-        (
-            Exemption::network(key::client_ip(), ["10.0.0.0/8", "10.0.0.0/33"]),
-            unread("10.0.0.0/33"),
-        ),
-        (
-            Exemption::path("/").and(Exemption::network(key::client_ip(), ["here"])),
-            unread("here"),
-        ),
+        (network(&["10.0.0.0/8", "10.0.0.0/33"]), unread("10.0.0.0/33")),
+        (Exemption::path("/").and(network(&["here"])), unread("here")),
     ] {
         let error = error(exemption);
         assert_eq!((error.kind(), error.to_string()), (ConfigErrorKind::Exemption, message));
@@ -114,10 +103,8 @@ fn mistakes_in_exemptions_name_the_value() {
         exemptions.fold(Counting::default().builder(), RateLimitLayerBuilder::exempt)
     };
     assert!(with(64).build().is_ok());
-    assert_eq!(
-        with(65).build().unwrap_err().to_string(),
-        "exemptions: 65 exceed the limit of 64"
-    );
+    let error = with(65).build().unwrap_err();
+    assert_eq!(error.to_string(), "exemptions: 65 exceed the limit of 64");
 }
 
 /// A layer with an access list.
@@ -161,13 +148,9 @@ async fn rules_change_while_the_service_runs() {
 async fn a_block_goes_before_all_else() {
     let tiers = Tiers::from_fn(|_| None).unlimited("all");
     let list = AccessList::new(key::client_ip());
-    let layer = limits(TestStore::default())
-        .tiers(tiers)
-        .skip_cors_preflight()
-        .exempt(Exemption::path_prefix("/"))
-        .access_list(list.clone())
-        .build()
-        .unwrap();
+    let builder = limits(TestStore::default()).tiers(tiers).skip_cors_preflight();
+    let builder = builder.exempt(Exemption::path_prefix("/")).access_list(list.clone());
+    let layer = builder.build().unwrap();
     let preflight = || {
         let mut request = from("203.0.113.9", "/");
         *request.method_mut() = Method::OPTIONS;
@@ -258,12 +241,9 @@ async fn a_client_that_hides_behind_its_proxy_is_in_no_network_of_the_proxy() {
         };
         list.update(networks).unwrap();
         let store = Counting::default();
-        let layer = store
-            .keyed(trusting(&field))
-            .access_list(list)
-            .exempt(Exemption::network(trusting(&field), ["10.0.0.0/8"]))
-            .build()
-            .unwrap();
+        let exemption = Exemption::network(trusting(&field), ["10.0.0.0/8"]);
+        let builder = store.keyed(trusting(&field)).access_list(list).exempt(exemption);
+        let layer = builder.build().unwrap();
         let mut passed = 0;
         for _ in 0..20 {
             passed += u32::from(send(&layer, forwarding(&field, &lines)).await.status() == 200);
@@ -339,24 +319,18 @@ async fn clients_without_an_address_are_in_no_network_and_can_be_blocked() {
 
 #[tokio::test]
 async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
+    let forbidden =
+        json!({"type": "about:blank", "title": "Forbidden", "status": 403, "detail": "The client is blocked."});
+    let unexplained = json!({"type": "about:blank", "title": "Too Many Requests", "status": 429});
     for (status, grpc_status, expected) in [
-        (
-            StatusCode::FORBIDDEN,
-            "7",
-            json!({"type": "about:blank", "title": "Forbidden", "status": 403, "detail": "The client is blocked."}),
-        ),
-        (
-            StatusCode::TOO_MANY_REQUESTS,
-            "8",
-            json!({"type": "about:blank", "title": "Too Many Requests", "status": 429}),
-        ),
+        (StatusCode::FORBIDDEN, "7", forbidden),
+        (StatusCode::TOO_MANY_REQUESTS, "8", unexplained),
     ] {
         let (list, builder) = listed(&Counting::default());
-        let builder = builder.blocked_status(status);
-        let layer = builder
-            .rejection_status(StatusCode::SERVICE_UNAVAILABLE)
-            .build()
-            .unwrap();
+        let builder = builder
+            .blocked_status(status)
+            .rejection_status(StatusCode::SERVICE_UNAVAILABLE);
+        let layer = builder.build().unwrap();
         list.update(|rules| rules.set_key(user("alice"), Access::Block))
             .unwrap();
         let blocked = send(&layer, get("/")).await;
@@ -370,7 +344,7 @@ async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
         assert!(!has_limits(&blocked) && !has_limits(&grpc));
         // Only rejections because of a quota have the status that is chosen for them.
         for status in [200, 503] {
-            assert_eq!(send(&layer, request_of("bob", "/")).await.status(), status);
+            assert_eq!(send(&layer, request("bob")).await.status(), status);
         }
     }
     let (_, builder) = listed(&Counting::default());
@@ -382,39 +356,30 @@ async fn a_blocked_client_is_told_so_with_403_and_no_reason_with_429() {
 #[test]
 fn a_change_that_fails_changes_nothing_and_names_the_value() {
     let list = AccessList::new(key::client_ip());
-    let error = list
-        .update(|rules| {
-            rules.set_key(user("mallory"), Access::Block)?;
-            rules.set_network("10.0.0.0/33", Access::Block)
-        })
-        .unwrap_err();
+    let failing = |rules: &mut AccessRules| {
+        rules.set_key(user("mallory"), Access::Block)?;
+        rules.set_network("10.0.0.0/33", Access::Block)
+    };
+    let error = list.update(failing).unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
-    assert_eq!(
-        error.to_string(),
-        r#"access rules: "10.0.0.0/33" is not an IP address or network"#
-    );
+    let message = r#"access rules: "10.0.0.0/33" is not an IP address or network"#;
+    assert_eq!(error.to_string(), message);
     assert!(list.rules().is_empty());
     assert!(list.update(|rules| rules.remove_network("nowhere")).is_err());
 }
 
 #[test]
-fn a_list_with_unreadable_proxies_is_found_when_the_layer_is_built() {
-    let client_ip = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["there"]);
-    let builder = Counting::default().builder().access_list(AccessList::new(client_ip));
-    assert_eq!(builder.build().unwrap_err().kind(), ConfigErrorKind::Key);
-}
-
-#[test]
-fn a_second_access_list_is_an_error_since_the_rules_of_one_would_have_no_effect() {
+fn a_second_access_list_and_one_with_unreadable_proxies_are_errors_of_build() {
+    let with = |list: &AccessList| Counting::default().builder().access_list(list.clone());
     let list = AccessList::new(key::client_ip());
-    let builder = || Counting::default().builder().access_list(list.clone());
-    assert!(builder().build().is_ok());
-    let error = builder().access_list(list.clone()).build().unwrap_err();
+    assert!(with(&list).build().is_ok());
+    let error = with(&list).access_list(list).build().unwrap_err();
     assert_eq!(error.kind(), ConfigErrorKind::AccessRules);
-    assert_eq!(
-        error.to_string(),
-        "access list: set twice; a limiter has one access list, which limiters can share"
-    );
+    let message = "access list: set twice; a limiter has one access list, which limiters can share";
+    assert_eq!(error.to_string(), message);
+    let unreadable = key::client_ip().trusted_proxies(ForwardingField::Forwarded, ["there"]);
+    let error = with(&AccessList::new(unreadable)).build().unwrap_err();
+    assert_eq!(error.kind(), ConfigErrorKind::Key);
 }
 
 #[test]
@@ -425,11 +390,9 @@ fn rules_are_bounded_in_number() {
         rules.set_key(key(number), Access::Block).unwrap();
     }
     let full = "access rules: limit of 1000000 rules exceeded";
-    assert_eq!(
-        rules.set_key(key(1_000_000), Access::Block).unwrap_err().to_string(),
-        full
-    );
-    assert_eq!(rules.set_network("::1", Access::Block).unwrap_err().to_string(), full);
+    let key_error = rules.set_key(key(1_000_000), Access::Block).unwrap_err();
+    let network_error = rules.set_network("::1", Access::Block).unwrap_err();
+    assert_eq!([key_error, network_error].map(|error| error.to_string()), [full; 2]);
     rules.set_key(key(7), Access::Allow).unwrap();
     assert!(rules.remove_key(&key(8)) && !rules.remove_key(&key(8)));
     rules.set_network("::1", Access::Block).unwrap();
@@ -441,10 +404,9 @@ fn changes_made_at_the_same_time_are_all_made() {
     let list = AccessList::new(key::client_ip());
     thread::scope(|scope| {
         for third in 0..8 {
-            let list = list.clone();
+            let list = &list;
             scope.spawn(move || {
-                for fourth in 0..50 {
-                    let network = format!("10.0.{third}.{fourth}");
+                for network in (0..50).map(|fourth| format!("10.0.{third}.{fourth}")) {
                     let change = list.update(|rules| {
                         thread::yield_now();
                         rules.set_network(network, Access::Block)
@@ -550,10 +512,10 @@ impl Oracle {
         let by_network = holding.max_by_key(|it| it.1).map(|it| it.2);
         let by_key = self.keys.iter().find(|it| it.0 == key).map(|it| it.1);
         let both = [by_network, by_key];
-        let first = [Access::Block, Access::Allow]
-            .into_iter()
-            .find(|access| both.contains(&Some(*access)));
-        first.unwrap_or(Access::Limit)
+        let mut first = [Access::Block, Access::Allow].into_iter();
+        first
+            .find(|access| both.contains(&Some(*access)))
+            .unwrap_or(Access::Limit)
     }
 }
 
@@ -571,13 +533,7 @@ fn apply(rules: &mut AccessRules, change: &Change) -> Result<(), ConfigError> {
 
 /// The network of this length that has the address.
 fn network(address: IpAddr, length: u8) -> String {
-    let mask = |bits: u32| {
-        if length == 0 {
-            0
-        } else {
-            u128::MAX << (bits - u32::from(length))
-        }
-    };
+    let mask = |bits: u32| u128::MAX.checked_shl(bits - u32::from(length)).unwrap_or(0);
     let first = match address {
         IpAddr::V4(address) => IpAddr::V4((address.to_bits() & mask(32) as u32).into()),
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & mask(128)).into()),
@@ -626,16 +582,16 @@ fn exempts() -> impl Strategy<Value = Exempt> {
     })
 }
 
-fn asked() -> impl Strategy<Value = Asked> {
-    let peer = prop::option::of(addresses());
-    let path = prop::sample::select(&PATHS);
-    (methods(), path, peer, prop::option::of(0_u8..3), 0_u8..3).prop_map(|(method, path, peer, user, flag)| Asked {
-        method,
-        path,
-        peer,
-        user,
-        flag,
-    })
+prop_compose! {
+    fn asked()(
+        method in methods(),
+        path in prop::sample::select(&PATHS),
+        peer in prop::option::of(addresses()),
+        user in prop::option::of(0_u8..3),
+        flag in 0_u8..3,
+    ) -> Asked {
+        Asked { method, path, peer, user, flag }
+    }
 }
 
 impl Exempt {
@@ -680,10 +636,8 @@ impl Asked {
         if let Some(peer) = self.peer {
             request = request.extension(PeerAddress(SocketAddr::new(peer, 50_000)));
         }
-        request
-            .header("x-flag", self.flag.to_string())
-            .body(String::new())
-            .unwrap()
+        let request = request.header("x-flag", self.flag.to_string());
+        request.body(String::new()).unwrap()
     }
 }
 

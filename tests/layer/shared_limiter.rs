@@ -19,9 +19,8 @@ fn per_hour(quota: u64) -> QuotaPolicy {
 }
 
 fn limiter(rules: Rules) -> Limiter {
-    let clock = Clock::manual(Timestamp::from_micros(1_700_000_000_000_000));
-    let store = MemoryStore::builder().clock(clock).build().unwrap();
-    Limiter::builder(store).scope("layer").rules(rules).build().unwrap()
+    let builder = Limiter::builder(Scene::new([]).store).scope("layer");
+    builder.rules(rules).build().unwrap()
 }
 
 fn on(limiter: &Limiter) -> RateLimitLayerBuilder {
@@ -52,11 +51,8 @@ fn topped_up(units: u64) -> Request<Full<Bytes>> {
 async fn layers_of_one_limiter_share_its_rules_and_its_counts() {
     let limiter = limiter(Rules::new().policy(per_hour(10)));
     let plain = on(&limiter).build().unwrap();
-    let old = on(&limiter)
-        .cost(2)
-        .response_fields(ResponseFields::draft07())
-        .build()
-        .unwrap();
+    let old = on(&limiter).cost(2).response_fields(ResponseFields::draft07());
+    let old = old.build().unwrap();
     sent(&plain, request()).await;
     let response = sent(&old, request()).await;
     assert!(ratelimit(&response).starts_with("limit=10, remaining=7,"));
@@ -68,11 +64,8 @@ async fn layers_of_one_limiter_share_its_rules_and_its_counts() {
     // A rollout, a reduced capacity and a top-up have separate policy sets, with the fields of each layer.
     let rolled_out = per_hour(40).with_caller_quotas(1..=100);
     rules.roll_out(100, Rules::new().policy(rolled_out)).unwrap();
-    let half = on(&limiter)
-        .capacity(|_| tower_quota::Capacity::reduced_to(50).unwrap())
-        .response_fields(ResponseFields::draft07())
-        .build()
-        .unwrap();
+    let half = on(&limiter).capacity(|_| tower_quota::Capacity::reduced_to(50).unwrap());
+    let half = half.response_fields(ResponseFields::draft07()).build().unwrap();
     assert!(ratelimit(&sent(&plain, topped_up(10)).await).starts_with(r#""hour";r=43;"#));
     assert!(ratelimit(&sent(&half, topped_up(10)).await).starts_with("limit=25, remaining=17,"));
 }
@@ -85,12 +78,8 @@ async fn rules_that_do_not_fit_one_layer_are_rejected_by_all_until_it_is_gone() 
     let rules = limiter.rules();
     let expected = r#"policy "hour": fixed cost 5 exceeds capacity 4"#;
     assert_eq!(message(replaced(&rules, per_hour(4))), expected);
-    assert_eq!(
-        message(on(&limiter).cost(11).build())
-            .replace("11", "5")
-            .replace("10", "4"),
-        expected
-    );
+    let dear = message(on(&limiter).cost(11).build());
+    assert_eq!(dear, r#"policy "hour": fixed cost 11 exceeds capacity 10"#);
     // The layer that could not be built is gone, too.
     assert_eq!(message(replaced(&rules, per_hour(4))), expected);
 
@@ -128,16 +117,10 @@ async fn a_layer_that_comes_while_rules_change_has_its_part_of_them() {
         }
     });
     while !changing.is_finished() {
-        let layer = on(&limiter)
-            .response_fields(ResponseFields::legacy(tower_quota::LegacyReset::DeltaSeconds))
-            .build()
-            .unwrap();
-        assert!(
-            sent(&layer, request())
-                .await
-                .headers()
-                .contains_key("x-ratelimit-limit")
-        );
+        let legacy = ResponseFields::legacy(tower_quota::LegacyReset::DeltaSeconds);
+        let layer = on(&limiter).response_fields(legacy).build().unwrap();
+        let response = sent(&layer, request()).await;
+        assert!(response.headers().contains_key("x-ratelimit-limit"));
     }
     changing.await.unwrap();
 }
@@ -145,53 +128,40 @@ async fn a_layer_that_comes_while_rules_change_has_its_part_of_them() {
 #[test]
 fn a_setting_of_a_limiter_that_is_built_is_an_error_that_names_it() {
     let limiter = limiter(Rules::new().policy(per_hour(10)));
-    let late = |set: &dyn Fn(RateLimitLayerBuilder) -> RateLimitLayerBuilder| message(set(on(&limiter)).build());
-    for (error, name) in [
-        (late(&|layer| layer.scope("other")), "scope"),
-        (late(&|layer| layer.policy(per_hour(1))), "policy"),
-        (late(&|layer| layer.rules(Rules::new())), "rules"),
-        (late(&|layer| layer.failure_mode(FailureMode::Closed)), "failure mode"),
-        (late(&|layer| layer.on_missing_key(MissingKey::Reject)), "missing key"),
-        (
-            late(&|layer| layer.access_list(AccessList::new(key::client_ip()))),
-            "access list",
-        ),
-        (
-            late(&|layer| layer.tiers(Tiers::from_fn(|_| None).tier("free", [per_hour(1)]))),
-            "tiers",
-        ),
+    let (layer, list) = (|| on(&limiter), AccessList::new(key::client_ip()));
+    let tiers = Tiers::from_fn(|_| None).tier("free", [per_hour(1)]);
+    for (layer, name) in [
+        (layer().scope("other"), "scope"),
+        (layer().policy(per_hour(1)), "policy"),
+        (layer().rules(Rules::new()), "rules"),
+        (layer().failure_mode(FailureMode::Closed), "failure mode"),
+        (layer().on_missing_key(MissingKey::Reject), "missing key"),
+        (layer().access_list(list), "access list"),
+        (layer().tiers(tiers), "tiers"),
     ] {
-        assert_eq!(error, format!("{name}: must be set on the builder of the limiter"));
+        let expected = format!("{name}: must be set on the builder of the limiter");
+        assert_eq!(message(layer.build()), expected);
     }
 }
 
 #[tokio::test]
 async fn a_layer_extracts_each_key_that_its_limiter_names() {
-    let by_team = || {
-        Rules::new()
-            .policy(per_hour(10))
-            .policy(per_hour(1).with_name("team").keyed_by("team"))
-    };
-    let store = || Limiter::builder(MemoryStore::new()).scope("layer").rules(by_team());
-    let limiter = store().named_key("team").named_key("region").build().unwrap();
-    let header = |name| key::header(name);
-    let missing = on(&limiter).named_key("team", header("x-team")).build();
-    assert_eq!(
-        message(missing),
-        r#"key "region": required by the limiter, but not extracted by the layer; use `named_key`"#
-    );
-    let keys = || {
-        on(&limiter)
-            .named_key("region", header("x-region"))
-            .named_key("team", header("x-team"))
-    };
-    let unknown = keys().named_key("planet", header("x-planet")).build();
-    assert_eq!(
-        message(unknown),
-        r#"key "planet": unknown to the limiter, which has ["team", "region"]"#
-    );
-    let twice = keys().named_key("team", header("x-other")).build();
-    assert_eq!(message(twice), r#"key "team": duplicate name; names must be unique"#);
+    let by_team = per_hour(1).with_name("team").keyed_by("team");
+    let rules = Rules::new().policy(per_hour(10)).policy(by_team);
+    let builder = Limiter::builder(MemoryStore::new()).scope("layer").rules(rules);
+    let limiter = builder.named_key("team").named_key("region").build().unwrap();
+    let with_team = || on(&limiter).named_key("team", key::header("x-team"));
+    let keys = || with_team().named_key("region", key::header("x-region"));
+    let required = r#"key "region": required by the limiter, but not extracted by the layer; use `named_key`"#;
+    let unknown = r#"key "planet": unknown to the limiter, which has ["team", "region"]"#;
+    let duplicate = r#"key "team": duplicate name; names must be unique"#;
+    for (layer, expected) in [
+        (with_team(), required),
+        (keys().named_key("planet", key::header("x-planet")), unknown),
+        (keys().named_key("team", key::header("x-other")), duplicate),
+    ] {
+        assert_eq!(message(layer.build()), expected);
+    }
 
     let layer = keys().build().unwrap();
     let mut of_red = request();
@@ -204,11 +174,10 @@ async fn a_layer_extracts_each_key_that_its_limiter_names() {
 
 #[tokio::test]
 async fn each_layer_of_a_limiter_with_tiers_knows_the_tier_of_a_request() {
-    let limiter = limiter(
-        Rules::new()
-            .tier("free", [per_hour(1)])
-            .tier("premium", [per_hour(100)]),
-    );
+    let rules = Rules::new()
+        .tier("free", [per_hour(1)])
+        .tier("premium", [per_hour(100)]);
+    let limiter = limiter(rules);
     let error = message(on(&limiter).build());
     assert_eq!(error, "tiers: no source of tiers; build the layer with `tiers`");
     let tier = |name: &'static str| Tiers::from_fn(move |_| Some(name));
@@ -348,12 +317,8 @@ async fn the_response_shows_what_its_handler_has_settled() {
 #[tokio::test]
 async fn a_layer_like_one_that_runs_can_be_built_after_rules_have_changed() {
     let tokens = || QuotaPolicy::per_day("tokens", 1_000).with_unit("tokens");
-    let store = MemoryStore::new();
-    let builder = Limiter::builder(store)
-        .scope("layer")
-        .policy(per_hour(100))
-        .policy(tokens());
-    let limiter = builder.build().unwrap();
+    let builder = Limiter::builder(MemoryStore::new()).scope("layer");
+    let limiter = builder.policy(per_hour(100)).policy(tokens()).build().unwrap();
     let like = || on(&limiter).unit_cost("tokens", |_| 1).build();
     let _first = like().unwrap();
     replaced(&limiter.rules(), per_hour(100)).unwrap();
@@ -362,22 +327,18 @@ async fn a_layer_like_one_that_runs_can_be_built_after_rules_have_changed() {
     limiter.rules().roll_out(10, tried).unwrap();
     like().unwrap();
     let without = message(on(&limiter).build());
-    assert!(
-        without.starts_with(r#"policy "tokens": unit "tokens" has no cost"#),
-        "{without}"
-    );
+    let expected = r#"policy "tokens": unit "tokens" has no cost"#;
+    assert!(without.starts_with(expected), "{without}");
 }
 
 #[tokio::test]
 async fn fields_that_cannot_say_a_top_up_do_not_end_it() {
     let team = QuotaPolicy::per_day("team", 150).keyed_by("team");
-    let limiter = Limiter::builder(MemoryStore::new())
-        .scope("layer")
+    let rules = Rules::new()
         .policy(per_hour(100).with_caller_quotas(1..=200))
-        .policy(team)
-        .named_key("team")
-        .build()
-        .unwrap();
+        .policy(team);
+    let builder = Limiter::builder(MemoryStore::new()).scope("layer").rules(rules);
+    let limiter = builder.named_key("team").build().unwrap();
     let layer = || on(&limiter).named_key("team", key::header("x-team"));
     let plain = layer().build().unwrap();
     // Two policies of one quota are one to this dialect.
@@ -389,10 +350,8 @@ async fn fields_that_cannot_say_a_top_up_do_not_end_it() {
 #[tokio::test]
 async fn a_limiter_that_a_field_of_its_layer_asks_is_freed() {
     let store = Arc::new(MemoryStore::new());
-    let builder = Limiter::builder(Arc::clone(&store))
-        .scope("layer")
-        .policy(per_hour(100));
-    let limiter = builder.build().unwrap();
+    let builder = Limiter::builder(Arc::clone(&store)).scope("layer");
+    let limiter = builder.policy(per_hour(100)).build().unwrap();
     let asked = limiter.clone();
     let fields = ResponseFields::draft11().with_extra_fields(move |_, fields| {
         fields.insert("x-limits", u16::from(asked.rules().is_enabled()).into());

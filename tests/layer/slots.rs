@@ -20,12 +20,8 @@ async fn streamed(_: Request<TextBody>) -> Result<Response<Stream>, Infallible> 
 }
 
 async fn respond(scene: &Scene) -> Response<RateLimitBody<Stream>> {
-    scene
-        .layer()
-        .layer(service_fn(streamed))
-        .oneshot(request())
-        .await
-        .unwrap()
+    let service = scene.layer().layer(service_fn(streamed));
+    service.oneshot(request()).await.unwrap()
 }
 
 /// A13, D14, A14, B5
@@ -139,9 +135,8 @@ async fn a_slot_that_nobody_holds_after_the_request_cannot_be_taken_any_more() {
     let scene = scene();
     let (sender, receiver) = std::sync::mpsc::channel::<WeakPermit>();
     let service = service_fn(move |request: Request<TextBody>| {
-        sender
-            .send(request.extensions().get::<WeakPermit>().unwrap().clone())
-            .unwrap();
+        let permit = request.extensions().get::<WeakPermit>().cloned();
+        sender.send(permit.unwrap()).unwrap();
         hello(request)
     });
     drop(scene.layer().layer(service).oneshot(request()).await.unwrap());

@@ -28,28 +28,28 @@ fn estimated(scene: &Scene, tokens: u64) -> RateLimitLayer {
 }
 
 /// The reports of a program that does not store the permit. Reports have no effect when the request is complete.
-trait Reports {
-    fn add(&self, unit: &str, amount: u64) -> bool;
-    fn set(&self, unit: &str, total: u64) -> bool;
-    fn finish(&self, unit: &str, total: u64) -> bool;
-}
+struct Usage(WeakPermit);
 
-impl Reports for WeakPermit {
+impl Usage {
+    fn report(&self, report: impl FnOnce(&Permit) -> bool) -> bool {
+        self.0.upgrade().is_some_and(|permit| report(&permit))
+    }
+
     fn add(&self, unit: &str, amount: u64) -> bool {
-        self.upgrade().is_some_and(|permit| permit.add(unit, amount))
+        self.report(|permit| permit.add(unit, amount))
     }
 
     fn set(&self, unit: &str, total: u64) -> bool {
-        self.upgrade().is_some_and(|permit| permit.set(unit, total))
+        self.report(|permit| permit.set(unit, total))
     }
 
     fn finish(&self, unit: &str, total: u64) -> bool {
-        self.upgrade().is_some_and(|permit| permit.finish(unit, total))
+        self.report(|permit| permit.finish(unit, total))
     }
 }
 
 /// A response with this body, and what the layer has left in its request.
-async fn open<B>(layer: RateLimitLayer, body: B) -> (Response<RateLimitBody<B>>, WeakPermit)
+async fn open<B>(layer: RateLimitLayer, body: B) -> (Response<RateLimitBody<B>>, Usage)
 where
     B: Body<Data = Bytes>,
 {
@@ -62,17 +62,14 @@ where
     });
     let response = layer.layer(service).oneshot(request()).await.unwrap();
     let permit = permit.lock().unwrap().take();
-    (response, permit.unwrap_or_default())
+    (response, Usage(permit.unwrap_or_default()))
 }
 
 #[tokio::test]
 async fn requests_and_tokens_are_charged_in_one_decision_or_not_at_all() {
     let scene = scene();
-    let layer = scene
-        .builder()
-        .unit_cost("tokens", |request| request.uri.path().len() as u64 * 1_000)
-        .build()
-        .unwrap();
+    let tokens = |request: &http::request::Parts| request.uri.path().len() as u64 * 1_000;
+    let layer = scene.builder().unit_cost("tokens", tokens).build().unwrap();
     let send = async |path: &str| {
         let mut request = request();
         *request.uri_mut() = path.parse().unwrap();
@@ -83,11 +80,8 @@ async fn requests_and_tokens_are_charged_in_one_decision_or_not_at_all() {
     let rejected = send("/234").await;
     assert_eq!(rejected.status(), StatusCode::TOO_MANY_REQUESTS);
     let body = rejected.into_body().collect().await.unwrap().to_bytes();
-    assert!(
-        str::from_utf8(&body)
-            .unwrap()
-            .contains(r#""violated-policies":["tokens"]"#)
-    );
+    let body = str::from_utf8(&body).unwrap();
+    assert!(body.contains(r#""violated-policies":["tokens"]"#), "{body}");
     assert_eq!(scene.left().await, [99, 3_000]);
     assert_eq!(send("/23").await.status(), StatusCode::OK);
     assert_eq!(scene.left().await, [98, 0]);
@@ -100,22 +94,15 @@ async fn requests_and_tokens_are_charged_in_one_decision_or_not_at_all() {
 #[tokio::test]
 async fn each_policy_counts_its_own_unit_and_several_may_count_the_same() {
     let of = |name, unit| QuotaPolicy::per_day(name, 1_000).with_unit(unit);
-    let scene = Scene::new([
-        of("in", "input"),
-        of("out", "output"),
-        of("also in", "input"),
-        of("images", "images"),
-    ]);
-    let layer = scene
-        .builder()
-        .unit_cost("images", |_| 3)
-        .unit_cost("output", |_| 20)
-        .unit_cost("input", |_| 100);
+    let inputs = [of("in", "input"), of("also in", "input")];
+    let scene = Scene::new(inputs.into_iter().chain([of("out", "output"), of("images", "images")]));
+    let layer = scene.builder().unit_cost("images", |_| 3).unit_cost("output", |_| 20);
+    let layer = layer.unit_cost("input", |_| 100);
     let (response, usage) = open(layer.build().unwrap(), TextBody::from("answer")).await;
-    assert_eq!(scene.left().await, [900, 980, 900, 997]);
+    assert_eq!(scene.left().await, [900, 900, 980, 997]);
     assert!(usage.set("output", 7) && usage.set("input", 130));
     response.into_body().collect().await.unwrap();
-    assert_eq!(scene.left().await, [870, 993, 870, 997]);
+    assert_eq!(scene.left().await, [870, 870, 993, 997]);
 }
 
 #[tokio::test]
@@ -135,43 +122,31 @@ async fn the_rest_of_an_estimate_comes_back_when_the_body_has_ended_and_not_befo
     assert_eq!(scene.left().await, [99, 9_800]);
 }
 
+type Report = fn(&Permit, &str, u64) -> bool;
+
 /// Reported before the handler returns; a response without a body is complete immediately.
 #[tokio::test]
 async fn what_was_said_before_the_response_is_what_it_shows_if_it_is_over_or_final() {
     for (body, says, shown) in [
-        (TextBody::from("answer"), Said::Final, 9_700),
-        (TextBody::from("answer"), Said::SoFar, 9_000),
-        (TextBody::default(), Said::Final, 9_700),
-        (TextBody::default(), Said::SoFar, 9_700),
+        (TextBody::from("answer"), Permit::finish as Report, 9_700),
+        (TextBody::from("answer"), Permit::set, 9_000),
+        (TextBody::default(), Permit::finish, 9_700),
+        (TextBody::default(), Permit::set, 9_700),
     ] {
         let scene = scene();
         let body = Mutex::new(Some(body));
         let service = service_fn(|request: Request<TextBody>| {
-            let permit = permit_of(&request);
-            let is_heard = match says {
-                Said::Final => permit.finish("tokens", 300),
-                Said::SoFar => permit.set("tokens", 300),
-            };
-            assert!(is_heard);
+            assert!(says(&permit_of(&request), "tokens", 300));
             ready(Ok::<_, Infallible>(Response::new(body.lock().unwrap().take().unwrap())))
         });
-        let response = estimated(&scene, 1_000)
-            .layer(service)
-            .oneshot(request())
-            .await
-            .unwrap();
+        let layer = estimated(&scene, 1_000);
+        let response = layer.layer(service).oneshot(request()).await.unwrap();
         let decision: &Decision = response.extensions().get().unwrap();
         assert_eq!(decision.allowances().last().unwrap().remaining(), shown);
         assert!(ratelimit(&response).contains(&format!("\"tokens\";r={shown};")));
         response.into_body().collect().await.unwrap();
         assert_eq!(scene.left().await, [99, 9_700]);
     }
-}
-
-#[derive(Clone, Copy)]
-enum Said {
-    Final,
-    SoFar,
 }
 
 #[tokio::test]
@@ -219,11 +194,8 @@ async fn a_final_amount_holds_also_for_a_body_that_is_dropped() {
     let scene = scene();
     let service =
         service_fn(|request: Request<TextBody>| ready(Ok::<_, Infallible>(Response::new(Answer(permit_of(&request))))));
-    let response = estimated(&scene, 1_000)
-        .layer(service)
-        .oneshot(request())
-        .await
-        .unwrap();
+    let response = estimated(&scene, 1_000).layer(service).oneshot(request()).await;
+    let response = response.unwrap();
     let mut body = response.into_body();
     body.frame().await.unwrap().unwrap();
     assert_eq!(scene.left().await, [99, 9_000]);
@@ -261,10 +233,8 @@ async fn a_stream_that_never_ends_is_charged_while_it_grows_in_a_few_calls() {
         usage.add("tokens", 1);
         if said % 1_000 == 0 {
             let charged = 1_000_000 - left(&store, &policies).await[0];
-            assert!(
-                charged.max(100) * 2 >= said && charged <= said.max(100),
-                "{charged} of {said}"
-            );
+            let is_near = charged.max(100) * 2 >= said && charged <= said.max(100);
+            assert!(is_near, "{charged} of {said}");
         }
     }
     assert!(store.settlements() < 12, "{}", store.settlements());
@@ -282,11 +252,7 @@ async fn more_than_the_estimate_is_charged_late_and_later_requests_pay_it_off() 
         usage.add("tokens", u64::MAX);
         response.into_body().collect().await.unwrap();
         let (rejected, _) = open(estimated(&scene, 0), Stream::of(1)).await;
-        assert_eq!(
-            rejected.status(),
-            StatusCode::TOO_MANY_REQUESTS,
-            "an estimate of 0 pays off debts, too"
-        );
+        assert_eq!(rejected.status(), 429, "an estimate of 0 pays off debts, too");
         assert_eq!(rejected.headers()["retry-after"], "86400");
         assert_eq!(scene.left().await, [99, 0]);
     }
@@ -294,14 +260,10 @@ async fn more_than_the_estimate_is_charged_late_and_later_requests_pay_it_off() 
 
 #[tokio::test]
 async fn an_error_of_the_service_leaves_the_estimate_unless_a_final_amount_was_said() {
-    for (says, left) in [(Said::SoFar, 9_000), (Said::Final, 9_900)] {
+    for (says, left) in [(Permit::set as Report, 9_000), (Permit::finish, 9_900)] {
         let scene = scene();
         let service = service_fn(|request: Request<TextBody>| {
-            let permit = permit_of(&request);
-            match says {
-                Said::SoFar => permit.set("tokens", 100),
-                Said::Final => permit.finish("tokens", 100),
-            };
+            says(&permit_of(&request), "tokens", 100);
             ready(Err::<Response<TextBody>, _>("failed"))
         });
         let response = estimated(&scene, 1_000).layer(service).oneshot(request()).await;
@@ -333,14 +295,7 @@ async fn all_layers_around_a_handler_hear_what_was_used() {
         assert!(permit_of(&request).finish("tokens", 300));
         ready(Ok::<_, Infallible>(Response::new(TextBody::from("answer"))))
     }));
-    service
-        .oneshot(request())
-        .await
-        .unwrap()
-        .into_body()
-        .collect()
-        .await
-        .unwrap();
+    test_kit::call(service, request()).await;
     assert_eq!((team.left().await, user.left().await), (vec![9_700], vec![99, 9_700]));
 }
 
@@ -388,59 +343,19 @@ async fn every_algorithm_counts_units() {
 }
 
 /// Units that policies count, units that have a cost, and what is wrong with them.
-const MISTAKES: [(&[&str], &[&str], &str); 11] = [
-    (
-        &["tokens"],
-        &[],
-        r#"policy "0": unit "tokens" has no cost; `unit_cost` is set for []"#,
-    ),
-    (
-        &["tokens"],
-        &["token"],
-        r#"policy "0": unit "tokens" has no cost; `unit_cost` is set for ["token"]"#,
-    ),
-    (
-        &["a"],
-        &["a", "b"],
-        r#"unit "b": not used by any policy; use `with_unit`, or remove the unit"#,
-    ),
-    (
-        &["tokens"],
-        &["tokens", "tokens"],
-        r#"unit "tokens": cost is set twice"#,
-    ),
-    (
-        &["tokens"],
-        &["tokens", ""],
-        r#"unit "" is empty or not printable ASCII"#,
-    ),
-    (&[""], &[], r#"policy "0": unit "" is empty or not printable ASCII"#),
-    (
-        &["größe"],
-        &[],
-        r#"policy "0": unit "größe" is empty or not printable ASCII"#,
-    ),
-    (
-        &["requests"],
-        &[],
-        r#"policy "0": unit "requests" is reserved; choose another name"#,
-    ),
-    (
-        &["a unit of 23 characters€"],
-        &[],
-        r#"policy "0": unit "a unit of 23 characters…" has more than 24 characters"#,
-    ),
-    (
-        &["a", "content-bytes"],
-        &[],
-        r#"policy "1": unit "content-bytes" is reserved; choose another name"#,
-    ),
-    (
-        &["a", "b", "c", "d"],
-        &["a", "b", "c", "d"],
-        r#"policies: more than 3 custom units: ["a", "b", "c", "d"]"#,
-    ),
-];
+const MISTAKES: &str = r#"
+    ["tokens"] | [] | policy "0": unit "tokens" has no cost; `unit_cost` is set for []
+    ["tokens"] | ["token"] | policy "0": unit "tokens" has no cost; `unit_cost` is set for ["token"]
+    ["a"] | ["a", "b"] | unit "b": not used by any policy; use `with_unit`, or remove the unit
+    ["tokens"] | ["tokens", "tokens"] | unit "tokens": cost is set twice
+    ["tokens"] | ["tokens", ""] | unit "" is empty or not printable ASCII
+    [""] | [] | policy "0": unit "" is empty or not printable ASCII
+    ["größe"] | [] | policy "0": unit "größe" is empty or not printable ASCII
+    ["requests"] | [] | policy "0": unit "requests" is reserved; choose another name
+    ["a unit of 23 characters€"] | [] | policy "0": unit "a unit of 23 characters…" has more than 24 characters
+    ["a", "content-bytes"] | [] | policy "1": unit "content-bytes" is reserved; choose another name
+    ["a", "b", "c", "d"] | ["a", "b", "c", "d"] | policies: more than 3 custom units: ["a", "b", "c", "d"]
+"#;
 
 #[test]
 fn mistakes_about_units_are_named() {
@@ -457,20 +372,18 @@ fn mistakes_about_units_are_named() {
     for sound in [&["a", "b", "c"][..], &["a unit of 24 characters!"]] {
         assert!(build(sound, sound).is_ok());
     }
-    for (units, costs, message) in MISTAKES {
-        let error = build(units, costs).unwrap_err();
-        assert_eq!(
-            (error.to_string().as_str(), error.kind()),
-            (message, ConfigErrorKind::Unit)
-        );
+    let list = |text| serde_json::from_str::<Vec<&str>>(text).unwrap();
+    for [units, costs, message] in &test_kit::rows(MISTAKES) {
+        let error = build(&list(units), &list(costs)).unwrap_err();
+        assert_eq!((&error.to_string(), error.kind()), (message, ConfigErrorKind::Unit));
     }
     let prefetched = [QuotaPolicy::per_day("p", 10).with_unit("tokens").with_prefetch(5)];
-    let error = builder(MemoryStore::new(), &prefetched).build().unwrap_err();
-    assert!(
-        error
-            .to_string()
-            .contains(r#"prefetch 5: not supported for Custom("tokens"), only for requests"#)
-    );
+    let error = builder(MemoryStore::new(), &prefetched)
+        .build()
+        .unwrap_err()
+        .to_string();
+    let message = r#"prefetch 5: not supported for Custom("tokens"), only for requests"#;
+    assert!(error.contains(message), "{error}");
 }
 
 /// Tiers may count different units, and rules from a file need not use all of them.
@@ -535,23 +448,26 @@ async fn reduced_capacity_is_of_tokens_too() {
         .capacity(|_| Capacity::reduced_to(50).unwrap())
         .build()
         .unwrap();
-    let (response, _) = open(layer.clone(), TextBody::from("answer")).await;
-    assert_eq!(
-        ratelimit(&response),
-        r#""requests";r=49;t=84672, "tokens";r=4000;t=69120"#
-    );
+    let (response, _) = open(layer, TextBody::from("answer")).await;
+    let expected = r#""requests";r=49;t=84672, "tokens";r=4000;t=69120"#;
+    assert_eq!(ratelimit(&response), expected);
+}
+
+/// A layer that has charged a request and 600 tokens, and when it did.
+async fn charged(scene: &Scene) -> (RateLimitLayer, Timestamp) {
+    let layer = estimated(scene, 600);
+    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
+    let charged_at = response.extensions().get().and_then(Decision::decided_at).unwrap();
+    drop(response);
+    assert_eq!(scene.left().await, [99, 9_400]);
+    (layer, charged_at)
 }
 
 /// The queue of another process has the caller and the amounts, and no decision.
 #[tokio::test]
 async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
     let scene = scene();
-    let layer = estimated(&scene, 600);
-    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
-    let charged_at = response.extensions().get().and_then(Decision::decided_at).unwrap();
-    drop(response);
-    assert_eq!(scene.left().await, [99, 9_400]);
-
+    let (_, charged_at) = charged(&scene).await;
     let part = plan(&scene.policies, 1).with_units("tokens", 250);
     let refund = Settlement::refund(part, ChargeTime::At(charged_at));
     scene.store.settle(refund).await.unwrap();
@@ -559,48 +475,27 @@ async fn a_refund_from_elsewhere_gives_back_requests_and_units_of_ones_own() {
 
     // No refund restores a policy above its quota, regardless of the message.
     let all = plan(&scene.policies, 100).with_units("tokens", 1_000_000);
-    scene
-        .store
-        .settle(Settlement::refund(all, ChargeTime::Now))
-        .await
-        .unwrap();
+    let refund = Settlement::refund(all, ChargeTime::Now);
+    scene.store.settle(refund).await.unwrap();
     assert_eq!(scene.left().await, [100, 10_000]);
 }
 
 /// A refund of requests restores no tokens, and a refund of tokens restores no requests.
 #[tokio::test]
 async fn a_refund_of_a_caller_gives_back_what_was_said_of_each_unit() {
-    let scene = scene();
-    let layer = estimated(&scene, 600);
-    let response = layer.layer(service_fn(hello)).oneshot(request()).await.unwrap();
-    let charged_at = response.extensions().get().and_then(Decision::decided_at).unwrap();
-    drop(response);
-    assert_eq!(scene.left().await, [99, 9_400]);
+    use RefundOutcome::{Duplicate, NotApplicable, Refunded};
 
+    let scene = scene();
+    let (layer, charged_at) = charged(&scene).await;
     let refund = |requests| Refund::new(requests, ChargeTime::At(charged_at));
+    let of_job = || refund(0).with_units("tokens", 250).with_id("job 2");
     for (refund, refunded, left) in [
-        (refund(1).with_id("job 1"), RefundOutcome::Refunded, [100, 9_400]),
-        (
-            refund(0).with_units("tokens", 250).with_id("job 2"),
-            RefundOutcome::Refunded,
-            [100, 9_650],
-        ),
-        (
-            refund(0).with_units("tokens", 250).with_id("job 2"),
-            RefundOutcome::Duplicate,
-            [100, 9_650],
-        ),
-        (
-            refund(0).with_units("images", 250),
-            RefundOutcome::NotApplicable,
-            [100, 9_650],
-        ),
-        (refund(0), RefundOutcome::NotApplicable, [100, 9_650]),
-        (
-            refund(7).with_units("tokens", 1_000_000),
-            RefundOutcome::Refunded,
-            [100, 10_000],
-        ),
+        (refund(1).with_id("job 1"), Refunded, [100, 9_400]),
+        (of_job(), Refunded, [100, 9_650]),
+        (of_job(), Duplicate, [100, 9_650]),
+        (refund(0).with_units("images", 250), NotApplicable, [100, 9_650]),
+        (refund(0), NotApplicable, [100, 9_650]),
+        (refund(7).with_units("tokens", 1_000_000), Refunded, [100, 10_000]),
     ] {
         let told = layer.limiter().caller(&everybody()).refund(&refund).await.unwrap();
         assert_eq!((told, scene.left().await), (refunded, left.to_vec()), "{refund:?}");
@@ -612,29 +507,13 @@ async fn a_peek_forecasts_tokens_beside_requests() {
     let scene = scene();
     let layer = estimated(&scene, 9_999);
     drop(layer.layer(service_fn(hello)).oneshot(request()).await.unwrap());
-    let forecast = async |tokens| {
-        let forecast = layer
-            .limiter()
-            .caller(&everybody())
-            .units("tokens", tokens)
-            .peek()
-            .await;
-        forecast.unwrap().unwrap().availability()
+    let forecast = async |unit, amount| {
+        let caller = layer.limiter().caller(&everybody()).units(unit, amount);
+        caller.peek().await.unwrap().unwrap().availability()
     };
-    assert_eq!(forecast(1).await, Availability::Now);
-    assert!(matches!(forecast(2).await, Availability::After(_)));
-    assert_eq!(forecast(10_001).await, Availability::Never);
-    assert_eq!(
-        layer
-            .limiter()
-            .caller(&everybody())
-            .units("images", 5)
-            .peek()
-            .await
-            .unwrap()
-            .unwrap()
-            .availability(),
-        Availability::Now
-    );
+    assert_eq!(forecast("tokens", 1).await, Availability::Now);
+    assert!(matches!(forecast("tokens", 2).await, Availability::After(_)));
+    assert_eq!(forecast("tokens", 10_001).await, Availability::Never);
+    assert_eq!(forecast("images", 5).await, Availability::Now);
     assert_eq!(scene.left().await, [99, 1], "nothing was charged");
 }

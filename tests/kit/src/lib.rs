@@ -18,6 +18,7 @@ mod scripted;
 #[cfg(unix)]
 mod servers;
 mod store;
+mod table;
 
 pub use client::{Answered, Hello, call, cost, costing, hello, limits, limits_by, limits_of, request, send};
 pub use log::Log;
@@ -28,3 +29,4 @@ pub use scripted::{ScriptCall, ScriptedServer, bulk};
 #[cfg(unix)]
 pub use servers::{RedisCluster, RedisServer, Sentinels, Setup, eventually, free_port, shared_cluster, shared_server};
 pub use store::{TestStore, Timing, clock, memory};
+pub use table::rows;

@@ -19,6 +19,7 @@ type Mock = mock::Mock<Request<&'static str>, &'static str>;
 type Handle = mock::Handle<Request<&'static str>, &'static str>;
 type Service = mock::Spawn<ResolveTier<Mock>>;
 type Call = task::Spawn<ResponseFuture<Mock, &'static str>>;
+type Arrived = (Request<&'static str>, mock::SendResponse<&'static str>);
 
 /// With a source that answers while the request waits for it, and a user who is known already.
 async fn scenes() -> [(Scene, Service, Handle); 2] {
@@ -48,11 +49,7 @@ fn call(service: &mut Service) -> Call {
 }
 
 /// Lets the request come to the inner service, which may then answer it.
-async fn arrive(
-    scene: &Scene,
-    call: &mut Call,
-    handle: &mut Handle,
-) -> (Request<&'static str>, mock::SendResponse<&'static str>) {
+async fn arrive(scene: &Scene, call: &mut Call, handle: &mut Handle) -> Arrived {
     assert_pending!(call.poll());
     scene.time.pass(10 * MILLISECOND).await;
     assert_pending!(call.poll());

@@ -1,26 +1,31 @@
 //! While the tier of a user is unknown: which requests wait, for how long, and how they are counted afterwards.
 
-use std::{collections::HashMap, convert::Infallible, time::Duration};
+use std::{collections::HashMap, time::Duration};
 
-use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{Request, Response};
-use http_body_util::Full;
-use tower::{ServiceBuilder, ServiceExt};
+use http::Request;
+use test_kit::{Answered, RemoteStore, call, hello, memory};
+use tokio_test::task::{self, Spawn};
+use tower::Layer;
 use tower_quota::{
-    Decision, Limiter, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers, key,
+    Limiter, LimiterBuilder, MemoryStore, Outcome, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder, Tiers, key,
     tier::{OnUnknownTier, TierLayerBuilder},
 };
 
 use super::support::{MILLISECOND, Mood, SECOND, Scene, UserId, settle};
-use test_kit::RemoteStore;
-
-type TextBody = Full<Bytes>;
+use crate::TextBody;
 
 /// A service that limits users by their plan in a database: 2 requests a minute for free users, 20 for paying users.
 struct Limited {
     scene: Scene,
     limits: RateLimitLayer,
+}
+
+fn limited(limiter: LimiterBuilder) -> RateLimitLayerBuilder {
+    RateLimitLayerBuilder::from(limiter)
+        .decision_in_response()
+        .scope("api")
+        .key(key::extension::<UserId>())
 }
 
 /// The number of requests that may wait for lookups.
@@ -41,43 +46,42 @@ impl Limited {
 
     fn with(settings: impl FnOnce(TierLayerBuilder) -> TierLayerBuilder) -> Self {
         let scene = Scene::with(settings);
-        let store = MemoryStore::builder().clock(scene.time.clock.clone()).build().unwrap();
+        let store = memory(&scene.time.clock);
         let tiers = Tiers::resolved()
             .tier("free", [QuotaPolicy::per_minute("minute", 2)])
             .tier("pro", [QuotaPolicy::per_minute("minute", 20)])
             .tier("trial", [QuotaPolicy::per_minute("minute", 5)]);
         // With a remote store, rejections are cached.
-        let limits =
-            RateLimitLayerBuilder::from(Limiter::builder(RemoteStore::<1>(store)).clock(scene.time.clock.clone()))
-                .decision_in_response()
-                .scope("api")
-                .key(key::extension::<UserId>())
-                .tiers(tiers)
-                .build()
-                .unwrap();
+        let limiter = Limiter::builder(RemoteStore::<1>(store)).clock(scene.time.clock.clone());
+        let limits = limited(limiter).tiers(tiers).build().unwrap();
         Self { scene, limits }
     }
 
     async fn send(&self, request: Request<TextBody>) -> (Seen, Outcome) {
         let start = self.scene.time.now();
         self.scene.time.sync();
-        let service = ServiceBuilder::new()
-            .layer(self.scene.layer.clone())
-            .layer(self.limits.clone())
-            .service_fn(async |_: Request<TextBody>| Ok::<_, Infallible>(Response::new(TextBody::default())));
-        let response = service.oneshot(request).await.unwrap();
-        let policy = response.headers().get("ratelimit-policy");
+        let response = call(self.scene.layer.layer(self.limits.layer(hello())), request).await;
         let seen = Seen {
-            status: response.status().as_u16(),
-            policy: policy.map_or("", |value| value.to_str().unwrap()).to_owned(),
+            status: response.code(),
+            policy: response.field("ratelimit-policy").to_owned(),
             waited: self.scene.time.now() - start,
         };
-        (seen, response.extensions().get::<Decision>().unwrap().outcome())
+        (seen, response.outcome())
     }
 
     async fn request(&self, user: u64) -> Seen {
         let request = Request::builder().extension(UserId(user)).body(TextBody::default());
         self.send(request.unwrap()).await.0
+    }
+
+    /// Requests that have been polled once, and wait.
+    fn waiting(&self, users: impl IntoIterator<Item = u64>) -> Vec<Spawn<impl Future<Output = Seen>>> {
+        let request = |user| {
+            let mut request = task::spawn(self.request(user));
+            assert!(request.poll().is_pending());
+            request
+        };
+        users.into_iter().map(request).collect()
     }
 
     /// Returns the responses to `requests` concurrent requests.
@@ -91,8 +95,11 @@ fn seen(status: u16, quota: u64, waited: Duration) -> Seen {
     Seen { status, policy, waited }
 }
 
-fn statuses(responses: &[Seen]) -> Vec<u16> {
-    responses.iter().map(|response| response.status).collect()
+fn assert_waited(responses: &[Seen], wait: Duration) {
+    assert!(
+        responses.iter().all(|response| response.waited == wait),
+        "{responses:?}"
+    );
 }
 
 /// The number of requests that reach the inner service for each status.
@@ -121,10 +128,7 @@ async fn after_a_wait_in_vain_requests_are_counted_in_the_first_tier_and_later_o
     service.scene.source.set(1, "pro");
     service.scene.source.mood(Mood::AnswersAfter(1_500 * MILLISECOND));
     let responses = service.burst(1, 10).await;
-    assert!(
-        responses.iter().all(|response| response.waited == SECOND),
-        "{responses:?}"
-    );
+    assert_waited(&responses, SECOND);
     assert_eq!(by_status(&responses), HashMap::from([(200, 2), (429, 8)]));
     assert_eq!(
         service.request(1).await,
@@ -148,12 +152,12 @@ async fn invented_users_are_all_counted_while_the_database_is_stopped() {
     assert_eq!(waited, MAX_WAITING, "the number of requests that wait is bounded");
     assert!(responses.iter().all(|response| response.waited <= SECOND));
     assert_eq!(service.scene.source.asked(), 100, "and so is that of look-ups");
+    let is_counted = |response: &Seen| response.policy == r#""minute";q=2;w=60"#;
     assert!(
         responses
             .iter()
-            .all(|response| response.policy == r#""minute";q=2;w=60"#)
+            .all(|response| response.status == 200 && is_counted(response))
     );
-    assert_eq!(statuses(&responses), [200; USERS as usize]);
 
     // And none of them has more than the quota of the first tier.
     service.scene.time.pass(10 * SECOND).await;
@@ -192,23 +196,14 @@ async fn a_user_who_found_no_place_twice_asks_for_one_again_after_the_shortest_p
     }
     // The clock must be right when a wait ends, because the pause begins at that time.
     let in_vain = async |users: &[u64]| {
-        let mut requests: Vec<_> = users
-            .iter()
-            .map(|user| tokio_test::task::spawn(service.request(*user)))
-            .collect();
-        requests
-            .iter_mut()
-            .for_each(|request| assert!(request.poll().is_pending()));
+        let requests = service.waiting(users.iter().copied());
         service.scene.time.pass(SECOND).await;
         join_all(requests).await
     };
     service.scene.source.mood(Mood::AnswersAfter(4_500 * MILLISECOND));
     assert_eq!(in_vain(&[1, 2]).await, [seen(200, 2, SECOND), seen(200, 2, SECOND)]);
-    assert_eq!(
-        service.request(2).await.waited,
-        Duration::ZERO,
-        "it does not wait again at once"
-    );
+    let again = service.request(2).await;
+    assert_eq!(again.waited, Duration::ZERO, "it does not wait again at once");
     service.scene.time.pass(SECOND).await;
     assert_eq!(in_vain(&[2]).await[0].waited, SECOND);
     service.scene.time.pass(SECOND).await;
@@ -222,12 +217,7 @@ async fn a_request_that_is_cancelled_gives_its_place_among_the_waiting_to_anothe
     let service = Limited::new();
     service.scene.source.set(1, "pro");
     service.scene.source.mood(Mood::AnswersAfter(200 * MILLISECOND));
-    let mut waiting: Vec<_> = (0..MAX_WAITING)
-        .map(|_| tokio_test::task::spawn(service.request(1)))
-        .collect();
-    waiting
-        .iter_mut()
-        .for_each(|request| assert!(request.poll().is_pending()));
+    let mut waiting = service.waiting([1; MAX_WAITING]);
     assert_eq!(
         service.request(1).await,
         seen(200, 2, Duration::ZERO),
@@ -242,13 +232,7 @@ async fn a_request_that_is_cancelled_gives_its_place_among_the_waiting_to_anothe
 async fn a_look_up_whose_requests_are_all_cancelled_leaves_the_queue_when_their_wait_would_be_over() {
     let service = Limited::with(|builder| builder.max_look_ups(1));
     service.scene.source.mood(Mood::Hangs);
-    let mut requests: Vec<_> = (1..=2)
-        .map(|user| tokio_test::task::spawn(service.request(user)))
-        .collect();
-    for request in &mut requests {
-        assert!(request.poll().is_pending());
-    }
-    drop(requests);
+    drop(service.waiting(1..=2));
     settle().await;
     service.scene.time.pass(SECOND).await;
     assert_eq!((service.scene.source.asked(), service.scene.source.running()), (1, 1));
@@ -261,21 +245,16 @@ async fn a_look_up_whose_requests_are_all_cancelled_leaves_the_queue_when_their_
 
 #[tokio::test(start_paused = true)]
 async fn a_tier_for_unknown_users_is_theirs_at_once_or_after_the_wait() {
+    let millis = 300 * MILLISECOND;
     for (on_unknown_tier, wait) in [
         (OnUnknownTier::tier("trial"), Duration::ZERO),
-        (
-            OnUnknownTier::wait(300 * MILLISECOND).then_tier("trial"),
-            300 * MILLISECOND,
-        ),
+        (OnUnknownTier::wait(millis).then_tier("trial"), millis),
     ] {
         let service = Limited::with(|builder| builder.on_unknown_tier(on_unknown_tier));
         service.scene.source.set(1, "pro");
         service.scene.source.mood(Mood::AnswersAfter(400 * MILLISECOND));
         let responses = service.burst(1, 10).await;
-        assert!(
-            responses.iter().all(|response| response.waited == wait),
-            "{responses:?}"
-        );
+        assert_waited(&responses, wait);
         assert_eq!(by_status(&responses), HashMap::from([(200, 5), (429, 5)]));
         service.scene.time.pass(400 * MILLISECOND - wait).await;
         assert_eq!(service.request(1).await, seen(200, 20, Duration::ZERO));
@@ -314,26 +293,15 @@ async fn unknown_users_pass_uncounted_only_where_the_application_says_so() {
 /// A layer that gets tiers from another source ignores the result of a `TierLayer`.
 #[tokio::test(start_paused = true)]
 async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_tier_otherwise() {
-    let service = Limited::with(|builder| builder.on_unknown_tier(OnUnknownTier::pass_uncounted()));
+    let mut service = Limited::with(|builder| builder.on_unknown_tier(OnUnknownTier::pass_uncounted()));
     service.scene.source.mood(Mood::Hangs);
     let by_closure = Tiers::from_fn(|_| None).tier("all", [QuotaPolicy::per_minute("minute", 7)]);
+    let other = || limited(Limiter::builder(MemoryStore::new()));
     for limits in [
-        RateLimitLayer::builder(MemoryStore::new())
-            .decision_in_response()
-            .tiers(by_closure),
-        RateLimitLayer::builder(MemoryStore::new())
-            .decision_in_response()
-            .policy(QuotaPolicy::per_minute("minute", 7)),
+        other().tiers(by_closure),
+        other().policy(QuotaPolicy::per_minute("minute", 7)),
     ] {
-        let limits = limits.scope("other").key(key::extension::<UserId>()).build().unwrap();
-        let service = Limited {
-            scene: Scene {
-                layer: service.scene.layer.clone(),
-                source: service.scene.source.clone(),
-                time: service.scene.time.clone(),
-            },
-            limits,
-        };
+        service.limits = limits.build().unwrap();
         assert_eq!(service.request(1).await, seen(200, 7, Duration::ZERO));
     }
 }
@@ -341,12 +309,8 @@ async fn requests_that_pass_uncounted_are_still_counted_by_layers_that_know_the_
 #[tokio::test(start_paused = true)]
 async fn places_among_the_waiting_come_back_whatever_becomes_of_their_requests() {
     let service = Limited::with(|builder| builder.max_look_ups(2));
-    let moods = [
-        Mood::Fails,
-        Mood::Hangs,
-        Mood::Panics,
-        Mood::AnswersAfter(10 * MILLISECOND),
-    ];
+    let answers = Mood::AnswersAfter(10 * MILLISECOND);
+    let moods = [Mood::Fails, Mood::Hangs, Mood::Panics, answers];
     for (user, mood) in (0..).zip(moods.into_iter().cycle().take(40)) {
         service.scene.source.mood(mood);
         let request = |user| tokio_test::task::spawn(service.request(user));

@@ -275,11 +275,8 @@ impl History {
     /// Returns `true` if anything prevented a newer answer: a lookup of the user that is unfinished or failed, or too
     /// many lookups of other users.
     fn has_excuse(&self, answer: &Answer, max_look_ups: usize) -> bool {
-        let begun = || {
-            self.look_ups
-                .iter()
-                .filter(|look_up| look_up.began.at <= answer.answered.at)
-        };
+        let has_begun = |look_up: &&LookUp| look_up.began.at <= answer.answered.at;
+        let begun = || self.look_ups.iter().filter(has_begun);
         let ended = |look_up: &LookUp| look_up.ended.map_or(FOR_EVER, |ended| ended.at);
         let is_full = begun().filter(|look_up| ended(look_up) >= answer.asked.at).count() >= max_look_ups;
         let is_open = |look_up: &LookUp| look_up.ended.is_none_or(|ended| ended > answer.asked);
@@ -339,11 +336,9 @@ impl History {
 }
 
 fn run<T>(future: impl Future<Output = T>) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build();
-    runtime.unwrap().block_on(future)
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().start_paused(true).build().unwrap();
+    runtime.block_on(future)
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -16,6 +16,10 @@ fn builder() -> TierLayerBuilder {
 #[test]
 fn a_setting_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds() {
     let (zero, micro, week) = (Duration::ZERO, Duration::from_micros(1), 7 * 24 * 3_600 * SECOND);
+    let unknown = |on_unknown_tier| builder().on_unknown_tier(on_unknown_tier);
+    let (short, empty) = (OnUnknownTier::wait(micro), OnUnknownTier::tier(""));
+    let long = OnUnknownTier::wait(61 * SECOND).then_admit_uncounted();
+    let long_name = OnUnknownTier::wait(SECOND).then_tier("x".repeat(257));
     for (builder, message) in [
         (
             builder().time_to_live(zero),
@@ -29,20 +33,11 @@ fn a_setting_out_of_its_range_is_rejected_with_its_name_the_value_and_the_bounds
             builder().stale_for(week + micro),
             "stale_for 604800.000001s is outside 0ns..=604800s",
         ),
+        (unknown(short), "on_unknown_tier: wait 1µs is outside 1ms..=60s"),
+        (unknown(long), "on_unknown_tier: wait 61s is outside 1ms..=60s"),
+        (unknown(empty), "on_unknown_tier: tier name length 0 is outside 1..=256"),
         (
-            builder().on_unknown_tier(OnUnknownTier::wait(micro)),
-            "on_unknown_tier: wait 1µs is outside 1ms..=60s",
-        ),
-        (
-            builder().on_unknown_tier(OnUnknownTier::wait(61 * SECOND).then_admit_uncounted()),
-            "on_unknown_tier: wait 61s is outside 1ms..=60s",
-        ),
-        (
-            builder().on_unknown_tier(OnUnknownTier::tier("")),
-            "on_unknown_tier: tier name length 0 is outside 1..=256",
-        ),
-        (
-            builder().on_unknown_tier(OnUnknownTier::wait(SECOND).then_tier("x".repeat(257))),
+            unknown(long_name),
             "on_unknown_tier: tier name length 257 is outside 1..=256",
         ),
         (builder().max_look_ups(0), "max_look_ups 0 is outside 1..=65536"),
