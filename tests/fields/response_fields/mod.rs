@@ -19,8 +19,8 @@ use test_kit::{Answered, call, cost, costing, limits_of, memory};
 use tower::{ServiceExt, service_fn};
 use tower_layer::Layer;
 use tower_quota::{
-    ActualCost, Algorithm, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer, RateLimitLayerBuilder,
-    ResponseFields, Store,
+    ActualCost, Algorithm, LegacyReset, Limiter, LimiterBuilder, MemoryStore, QuotaPolicy, RateLimitLayer,
+    RateLimitLayerBuilder, ResponseFields, Store,
     clock::{Clock, Timestamp},
     key,
 };
@@ -82,6 +82,27 @@ type Answer = Response<Bytes>;
 fn problem(answer: &Answer) -> serde_json::Value {
     assert_eq!(answer.field("content-type"), "application/problem+json");
     serde_json::from_slice(answer.body()).unwrap()
+}
+
+/// A rejection as RFC 9457 has it, of one of the types that the draft has registered.
+fn problem_of(kind: &str, title: &str, status: u16, violated: &[&str]) -> serde_json::Value {
+    let kind = format!("https://iana.org/assignments/http-problem-types#{kind}");
+    serde_json::json!({"type": kind, "title": title, "status": status, "violated-policies": violated})
+}
+
+const TOLD: [&str; 3] = ["ratelimit", "ratelimit-policy", "retry-after"];
+
+/// The dialects, with and without additional numbers.
+fn dialects() -> [ResponseFields; 7] {
+    [
+        ResponseFields::draft11(),
+        ResponseFields::draft11().with_draft06_limit(),
+        ResponseFields::in_between(),
+        ResponseFields::draft07(),
+        ResponseFields::draft06(),
+        ResponseFields::legacy(LegacyReset::DeltaSeconds),
+        ResponseFields::legacy(LegacyReset::UnixTime),
+    ]
 }
 
 const DRAFT06: [&str; 3] = ["ratelimit-limit", "ratelimit-remaining", "ratelimit-reset"];

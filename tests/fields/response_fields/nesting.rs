@@ -3,10 +3,7 @@
 use futures_util::FutureExt;
 use http::{HeaderName, HeaderValue};
 use proptest::{collection::vec, prelude::*, sample::select};
-use tower_quota::{
-    LegacyReset,
-    fields::{EmitWhen, Hints, LimitHint},
-};
+use tower_quota::fields::{EmitWhen, Hints, LimitHint};
 
 use super::*;
 
@@ -25,36 +22,27 @@ async fn what_an_inner_service_says_stays_and_own_limits_are_added() {
         ("ratelimit-policy", r#""default";q=100;w=60, "other";q=2"#),
     ]);
     let answer = send(&layer, costing(1), inner).await;
-    assert_eq!(
-        answer.field("ratelimit"),
-        r#""default";r=50;t=30, "other";r=1;acme-x=?0, "edge";r=4;t=60"#
-    );
-    assert_eq!(
-        answer.field("ratelimit-policy"),
-        r#""default";q=100;w=60, "other";q=2, "edge";q=5;w=60"#
-    );
+    let limits = r#""default";r=50;t=30, "other";r=1;acme-x=?0, "edge";r=4;t=60"#;
+    let policies = r#""default";q=100;w=60, "other";q=2, "edge";q=5;w=60"#;
+    assert_eq!(answer.fields(TOLD), [limits, policies, ""]);
 }
 
 /// G3: bytes are not requests, also where the layer does not show its policies.
 #[tokio::test]
 async fn a_limit_of_bytes_is_not_joined_with_one_of_requests_although_policies_are_hidden() {
-    let scene = Scene::new();
-    let policy = default(5).with_content_bytes(tower_quota::Direction::Request);
-    let layer = scene.layer(ResponseFields::draft11().without_policies(), [policy]);
-    let inner = with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
-    let answer = send(&layer, costing(1), inner.clone()).await;
-    assert_eq!(answer.field("ratelimit"), r#""default";r=50;t=30, "default";r=4;t=60"#);
-    assert_eq!(answer.field("ratelimit-policy"), "");
-    // Nor where another policy shows whose quota it is.
-    let policies = [
-        default(5).with_content_bytes(tower_quota::Direction::Request),
-        minute(9).show_partition_key(),
-    ];
-    let layer = scene.layer(ResponseFields::draft11().without_policies(), policies);
-    let answer = send(&layer, costing(1), inner).await;
-    let limits = answer.field("ratelimit");
-    assert!(limits.starts_with(r#""default";r=50;t=30, "default";r="#), "{limits}");
-    assert_eq!(answer.field("ratelimit-policy"), "");
+    let policy = || default(5).with_content_bytes(tower_quota::Direction::Request);
+    // Also where another policy shows whose quota it is.
+    for policies in [vec![policy()], vec![policy(), minute(9).show_partition_key()]] {
+        let layer = Scene::new().layer(ResponseFields::draft11().without_policies(), policies);
+        let inner = with_fields([("ratelimit", r#""default";r=50;t=30"#)]);
+        let answer = send(&layer, costing(1), inner).await;
+        let [limits, policies, _] = answer.fields(TOLD);
+        assert!(
+            limits.starts_with(r#""default";r=50;t=30, "default";r=4;t=60"#),
+            "{limits}"
+        );
+        assert_eq!(policies, "");
+    }
 }
 
 /// G6
@@ -106,39 +94,25 @@ async fn what_an_inner_service_says_in_another_dialect_is_read_beside_the_own_li
 /// X39: the service is one of express-rate-limit or hono.
 #[tokio::test]
 async fn a_dictionary_of_an_inner_service_becomes_an_item_named_upstream() {
-    let inner = || {
-        with_fields([
-            ("ratelimit", "limit=5, remaining=3, reset=60"),
-            ("ratelimit-policy", "5;w=60"),
-        ])
-    };
+    let (limit, policy) = ("limit=5, remaining=3, reset=60", "5;w=60");
+    let policies = r#""upstream";q=5;w=60, "edge";q=9;w=60"#;
+    let draft11 = ResponseFields::draft11;
     for (fields, limits, policies) in [
-        (
-            ResponseFields::draft11(),
-            r#""upstream";r=3;t=60, "edge";r=8;t=60"#,
-            r#""upstream";q=5;w=60, "edge";q=9;w=60"#,
-        ),
+        (draft11(), r#""upstream";r=3;t=60, "edge";r=8;t=60"#, policies),
         (
             ResponseFields::in_between(),
             "upstream;r=3;t=60, edge;r=8;t=60",
             "upstream;q=5;w=60, edge;q=9;w=60",
         ),
         // A layer that shows no limits or policies has nothing to add to that field.
-        (
-            ResponseFields::draft11().without_limits(),
-            r#""upstream";r=3;t=60"#,
-            r#""upstream";q=5;w=60, "edge";q=9;w=60"#,
-        ),
-        (
-            ResponseFields::draft11().emit_when(EmitWhen::Rejected),
-            "limit=5, remaining=3, reset=60",
-            "5;w=60",
-        ),
-        (ResponseFields::none(), "limit=5, remaining=3, reset=60", "5;w=60"),
+        (draft11().without_limits(), r#""upstream";r=3;t=60"#, policies),
+        (draft11().emit_when(EmitWhen::Rejected), limit, policy),
+        (ResponseFields::none(), limit, policy),
     ] {
         let layer = Scene::new().layer(fields, [fixed(QuotaPolicy::per_minute("edge", 9))]);
-        let answer = send(&layer, costing(1), inner()).await;
-        assert_eq!(answer.fields(["ratelimit", "ratelimit-policy"]), [limits, policies]);
+        let inner = with_fields([("ratelimit", limit), ("ratelimit-policy", policy)]);
+        let answer = send(&layer, costing(1), inner).await;
+        assert_eq!(answer.fields(TOLD), [limits, policies, ""]);
     }
 }
 
@@ -150,14 +124,11 @@ async fn of_two_dictionaries_the_closer_limit_is_shown() {
         let answer = send(&layer, costing(1), with_fields([("ratelimit", inner)])).await;
         answer.field("ratelimit").to_owned()
     };
-    let inner = "limit=50, remaining=3, reset=90";
-    assert_eq!(dictionary(inner, 9).await, inner);
+    let (late, early) = ("limit=50, remaining=3, reset=90", "limit=50, remaining=3, reset=9");
+    assert_eq!(dictionary(late, 9).await, late);
     // With the later reset of the two.
-    assert_eq!(dictionary(inner, 3).await, "limit=3, remaining=2, reset=90");
-    assert_eq!(
-        dictionary("limit=50, remaining=3, reset=9", 3).await,
-        "limit=3, remaining=2, reset=60"
-    );
+    assert_eq!(dictionary(late, 3).await, "limit=3, remaining=2, reset=90");
+    assert_eq!(dictionary(early, 3).await, "limit=3, remaining=2, reset=60");
     // The field does not contain the remaining units, or is not in this dialect.
     for inner in ["limit=50, reset=9", "limit=50", "???", r#""a";r=50"#, "a;r=50", ""] {
         assert_eq!(dictionary(inner, 3).await, inner);
@@ -168,8 +139,8 @@ async fn of_two_dictionaries_the_closer_limit_is_shown() {
         let answer = through_both(outer, inner).await;
         assert!(
             answer.field("ratelimit").starts_with("limit=5, "),
-            "{}",
-            answer.field("ratelimit")
+            "{:?}",
+            answer.headers()
         );
     }
 }
@@ -187,12 +158,11 @@ async fn a_gateway_of_the_service_itself_can_replace_what_it_says() {
         ("retry-after", "30"),
     ]);
     let answer = send(&layer, costing(1), inner).await;
-    assert_eq!(answer.field("ratelimit"), r#""default";r=4;t=60"#);
-    assert_eq!(answer.field("ratelimit-policy"), r#""default";q=5;w=60"#);
     assert_eq!(
-        answer.fields(["ratelimit-limit", "x-ratelimit-limit", "retry-after"]),
-        ["", "", "30"]
+        answer.fields(TOLD),
+        [r#""default";r=4;t=60"#, r#""default";q=5;w=60"#, "30"]
     );
+    assert_eq!(answer.fields(["ratelimit-limit", "x-ratelimit-limit"]), ["", ""]);
 }
 
 /// G10
@@ -228,27 +198,18 @@ fn nested(scene: &Scene, fields: &ResponseFields) -> [RateLimitLayer; 2] {
 /// G4
 #[tokio::test]
 async fn two_layers_of_ours_give_one_list_in_which_each_policy_is_named_once() {
-    let scene = Scene::new();
-    let [global, route] = nested(&scene, &ResponseFields::draft11());
-    let answer = through_both(&global, &route).await;
-    assert_eq!(
-        answer.field("ratelimit"),
-        r#""default";r=4;t=60, "hour";r=59;t=3600, "day";r=499;t=86400"#
-    );
-    assert_eq!(
-        answer.field("ratelimit-policy"),
-        r#""default";q=5;w=60, "hour";q=60;w=3600, "day";q=500;w=86400"#
-    );
-    let [global, route] = nested(&Scene::new(), &ResponseFields::in_between());
-    let answer = through_both(&global, &route).await;
-    assert_eq!(
-        answer.field("ratelimit"),
-        "default;r=4;t=60, hour;r=59;t=3600, day;r=499;t=86400"
-    );
-    assert_eq!(
-        answer.field("ratelimit-policy"),
-        "default;q=5;w=60, hour;q=60;w=3600, day;q=500;w=86400"
-    );
+    let limits = r#""default";r=4;t=60, "hour";r=59;t=3600, "day";r=499;t=86400"#;
+    let policies = r#""default";q=5;w=60, "hour";q=60;w=3600, "day";q=500;w=86400"#;
+    let quoted = [limits, policies].map(str::to_owned);
+    let tokens = [limits, policies].map(|field| field.replace('"', ""));
+    for (fields, expected) in [
+        (ResponseFields::draft11(), quoted),
+        (ResponseFields::in_between(), tokens),
+    ] {
+        let [global, route] = nested(&Scene::new(), &fields);
+        let answer = through_both(&global, &route).await;
+        assert_eq!(answer.fields(["ratelimit", "ratelimit-policy"]), expected);
+    }
 }
 
 /// G4 in the dialects that have three numbers: the limit that is closer, whichever layer it belongs to.
@@ -264,10 +225,8 @@ async fn two_layers_of_ours_show_the_closer_limit_in_three_numbers() {
         let answer = through_both(&strict, &generous).await;
         assert_eq!(answer.fields(names), ["5", "4", "60"]);
         if names == DRAFT06 {
-            assert_eq!(
-                answer.field("ratelimit-policy"),
-                "50;w=60, 500;w=86400, 5;w=60, 60;w=3600"
-            );
+            let policies = "50;w=60, 500;w=86400, 5;w=60, 60;w=3600";
+            assert_eq!(answer.field("ratelimit-policy"), policies);
         }
     }
 }
@@ -321,71 +280,30 @@ async fn legacy_fields_of_another_server_are_left_alone() {
     let scene = Scene::new();
     let layer = scene.layer(ResponseFields::legacy(LegacyReset::DeltaSeconds), [default(5)]);
     let inner = with_fields([("x-ratelimit-remaining", "50"), ("x-ratelimit-reset", "1700000000")]);
-    assert_eq!(
-        send(&layer, costing(1), inner).await.fields(LEGACY),
-        ["", "50", "1700000000"]
-    );
+    let answer = send(&layer, costing(1), inner).await;
+    assert_eq!(answer.fields(LEGACY), ["", "50", "1700000000"]);
 }
 
 /// Values of the inner service's fields, good ones and others.
 fn section() -> impl Strategy<Value = Vec<(HeaderName, HeaderValue)>> {
-    let names = HeaderName::from_static;
-    let names = select(
-        [
-            "ratelimit",
-            "ratelimit-policy",
-            "ratelimit-limit",
-            "ratelimit-remaining",
-            "ratelimit-reset",
-            "x-ratelimit-remaining",
-            "x-ratelimit-reset",
-            "retry-after",
-        ]
-        .map(names)
-        .to_vec(),
-    );
-    let pieces = [
-        "\"default\"",
-        "default",
-        "\"a\"",
-        "a",
-        ";r=7",
-        ";r=0",
-        ";t=9",
-        ";t=90",
-        ";q=3",
-        ";q=300",
-        ";w=60",
-        ";qu=\"tokens\"",
-        ";qu=bytes",
-        ";pk=x",
-        "7",
-        "7;w=60",
-        "300;w=0",
-        "limit=7, remaining=3, reset=9",
-        "limit=300, reset=9",
-        "remaining=5",
-        "300",
-        "999999999999999",
-        "-1",
-        ", ",
-        "?",
-    ];
-    let value = vec(select(pieces.to_vec()), 0..6).prop_map(|pieces| pieces.concat().parse().unwrap());
-    vec((names, value), 0..6)
+    let names = "ratelimit ratelimit-policy ratelimit-limit ratelimit-remaining ratelimit-reset x-ratelimit-remaining \
+                 x-ratelimit-reset retry-after";
+    let names = names.split(' ').map(HeaderName::from_static);
+    // Separated by bars.
+    let pieces = "\"default\"|default|\"a\"|a|;r=7|;r=0|;t=9|;t=90|;q=3|;q=300|;w=60|;qu=\"tokens\"|;qu=bytes|;pk=x|7|7;w=60|\
+                  300;w=0|limit=7, remaining=3, reset=9|limit=300, reset=9|remaining=5|300|999999999999999|-1|, |?";
+    let (names, pieces) = (names.collect::<Vec<_>>(), pieces.split('|').collect::<Vec<_>>());
+    let value = vec(select(pieces), 0..6).prop_map(|pieces| pieces.concat().parse().unwrap());
+    vec((select(names), value), 0..6)
 }
 
 /// Returns `true` if a client that obeys `after` sends at most as much as a client that obeys `before`. An item may
 /// contain the numbers of draft-06, which have no name.
 fn holds_back_as_much(after: &LimitHint, before: &LimitHint) -> bool {
     let is_same = before.name().is_none() || after.name() == before.name();
-    let is_as_low = before
-        .remaining()
-        .is_none_or(|before| after.remaining().is_some_and(|after| after <= before));
-    let is_as_late = before
-        .reset()
-        .is_none_or(|before| after.reset().is_some_and(|after| after >= before));
-    is_same && is_as_low && is_as_late
+    let is_low = |before| after.remaining().is_some_and(|after| after <= before);
+    let is_late = |before| after.reset().is_some_and(|after| after >= before);
+    is_same && before.remaining().is_none_or(is_low) && before.reset().is_none_or(is_late)
 }
 
 proptest! {
@@ -394,15 +312,7 @@ proptest! {
     #[test]
     fn no_layer_removes_or_relaxes_what_an_inner_service_says(section in section(), quota in 1..400_u64) {
         let scene = Scene::new();
-        for fields in [
-            ResponseFields::draft11(),
-            ResponseFields::draft11().with_draft06_limit(),
-            ResponseFields::in_between(),
-            ResponseFields::draft06(),
-            ResponseFields::draft07(),
-            ResponseFields::legacy(LegacyReset::DeltaSeconds),
-            ResponseFields::legacy(LegacyReset::UnixTime),
-        ] {
+        for fields in dialects() {
             let layer = scene.layer(fields.clone(), [default(quota)]);
             let mut inner = ok();
             inner.headers_mut().extend(section.iter().map(|(name, value)| (Some(name.clone()), value.clone())));
