@@ -40,36 +40,32 @@ mod tests {
     fn a_rejection_ends_at_the_microsecond_at_which_the_charge_passes() {
         let bucket = Bucket::token(60, 60, 60).unwrap();
         let (one, empty) = (bucket.weight, Reading::Bucket(BucketReading::from(bucket.limit)));
-        let counter = Counter::Bucket(bucket);
-        assert_eq!(
-            counter.rejection(empty, 7, one, one, 0, 0),
-            Some(ChargeRejection::For(1_000_000))
-        );
-        assert_eq!(
-            counter.rejection(empty, 7, one, one, 999_999, 0),
-            Some(ChargeRejection::For(1))
-        );
-        assert_eq!(counter.rejection(empty, 7, one, one, 1_000_000, 0), None);
-        assert_eq!(
-            counter.rejection(empty, 7, one, 2 * one, 1_000_000, 0),
-            Some(ChargeRejection::For(1_000_000))
-        );
-        assert_eq!(
-            counter.rejection(Reading::Bucket(BucketReading::default()), 7, one, 61 * one, MINUTE, 0),
-            Some(ChargeRejection::Never {
-                remaining: 60,
-                reset: Some(MINUTE)
-            })
-        );
+        let (counter, unused) = (Counter::Bucket(bucket), Reading::Bucket(BucketReading::default()));
+        let remaining = 60;
+        let never = ChargeRejection::Never {
+            remaining,
+            reset: Some(MINUTE),
+        };
+        for (reading, charge, elapsed, expected) in [
+            (empty, one, 0, Some(ChargeRejection::For(1_000_000))),
+            (empty, one, 999_999, Some(ChargeRejection::For(1))),
+            (empty, one, 1_000_000, None),
+            (empty, 2 * one, 1_000_000, Some(ChargeRejection::For(1_000_000))),
+            (unused, 61 * one, MINUTE, Some(never)),
+        ] {
+            let rejection = counter.rejection(reading, 7, one, charge, elapsed, 0);
+            assert_eq!(rejection, expected, "{charge} after {elapsed}");
+        }
 
         let window = Counter::FixedWindow(FixedWindow::new(10, 60));
-        let used = Reading::FixedWindow;
-        assert_eq!(
-            window.rejection(used(10), MINUTE - 5, 1, 1, 4, 0),
-            Some(ChargeRejection::For(1))
-        );
-        assert_eq!(window.rejection(used(10), MINUTE - 5, 1, 1, 5, 0), None);
-        assert_eq!(window.rejection(used(9), MINUTE - 5, 2, 1, 0, 0), None);
+        for (used, asked, elapsed, expected) in [
+            (10, 1, 4, Some(ChargeRejection::For(1))),
+            (10, 1, 5, None),
+            (9, 2, 0, None),
+        ] {
+            let rejection = window.rejection(Reading::FixedWindow(used), MINUTE - 5, asked, 1, elapsed, 0);
+            assert_eq!(rejection, expected, "{used} after {elapsed}");
+        }
     }
 
     #[test]
@@ -82,29 +78,25 @@ mod tests {
             newest_leaves: MINUTE,
             sequence: 4,
         });
-        assert_eq!(
-            counter.rejection(reading, 0, 3, 3, 499, 0),
-            Some(ChargeRejection::For(1))
-        );
-        assert_eq!(counter.rejection(reading, 0, 3, 3, 500, 0), None);
-        // A larger charge waits at least as long, and passes when all entries have left.
-        assert_eq!(
-            counter.rejection(reading, 0, 3, 5, 499, 0),
-            Some(ChargeRejection::For(MINUTE - 499))
-        );
-        // One unit is available when the oldest entry leaves.
-        assert_eq!(
-            counter.rejection(reading, 0, 3, 1, 99, 0),
-            Some(ChargeRejection::For(1))
-        );
-        assert_eq!(counter.rejection(reading, 0, 3, 1, 100, 0), None);
-        assert_eq!(counter.rejection(reading, 0, 3, 2, 100, 0), None);
+        let rejection = |charge, elapsed| counter.rejection(reading, 0, 3, charge, elapsed, 0);
+        for (charge, elapsed, expected) in [
+            (3, 499, Some(ChargeRejection::For(1))),
+            (3, 500, None),
+            // A larger charge waits at least as long, and passes when all entries have left.
+            (5, 499, Some(ChargeRejection::For(MINUTE - 499))),
+            // One unit is available when the oldest entry leaves.
+            (1, 99, Some(ChargeRejection::For(1))),
+            (1, 100, None),
+            (2, 100, None),
+        ] {
+            assert_eq!(rejection(charge, elapsed), expected, "{charge} after {elapsed}");
+        }
         // The remaining units are those of the reading, because it is unknown when entries leave.
         let never = |remaining, reset| {
             let reset = Some(reset);
             Some(ChargeRejection::Never { remaining, reset })
         };
-        assert_eq!(counter.rejection(reading, 0, 3, 11, 100, 0), never(0, 500));
+        assert_eq!(rejection(11, 100), never(0, 500));
         let with_room = Reading::SlidingLog(LogReading {
             used: 4,
             wait: 0,

@@ -36,7 +36,7 @@ fn a_client_that_knows_the_rule_finds_its_own_limit_by_the_partition_key() {
 #[test]
 fn what_the_layer_writes_is_read() {
     let layer = limits(MemoryStore::new())
-        .policy(QuotaPolicy::per_minute(r#"a "quoted" name"#, 60))
+        .policy(QuotaPolicy::per_minute(r#"a "quoted\" name"#, 60))
         .policy(QuotaPolicy::per_day("daily", 5_000))
         .build()
         .unwrap();
@@ -48,7 +48,7 @@ fn what_the_layer_writes_is_read() {
         .iter()
         .map(|limit| (limit.name(), limit.remaining()))
         .collect();
-    let (first, second) = (Some(r#"a "quoted" name"#), Some("daily"));
+    let (first, second) = (Some(r#"a "quoted\" name"#), Some("daily"));
     assert_eq!(limits, [(first, Some(59)), (second, Some(4_999))]);
     let policies: Vec<_> = hints
         .policies()

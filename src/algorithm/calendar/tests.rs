@@ -26,77 +26,41 @@ fn window(period: CalendarPeriod, time_zone: &str, at: &str) -> [String; 2] {
 fn days_begin_at_midnight_also_where_clocks_are_changed() {
     let cases = [
         // 23 hours and 25 hours.
-        (
-            "Europe/Berlin",
-            "2026-03-29T12:00:00Z",
-            ["2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"],
-        ),
-        (
-            "Europe/Berlin",
-            "2026-10-25T12:00:00Z",
-            ["2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"],
-        ),
+        "Europe/Berlin 2026-03-29T12:00:00Z 2026-03-28T23:00:00Z 2026-03-29T22:00:00Z",
+        "Europe/Berlin 2026-10-25T12:00:00Z 2026-10-24T22:00:00Z 2026-10-25T23:00:00Z",
         // Half an hour less.
-        (
-            "Australia/Lord_Howe",
-            "2026-10-03T20:00:00Z",
-            ["2026-10-03T13:30:00Z", "2026-10-04T13:00:00Z"],
-        ),
+        "Australia/Lord_Howe 2026-10-03T20:00:00Z 2026-10-03T13:30:00Z 2026-10-04T13:00:00Z",
         // Clocks skip midnight: the day begins at 01:00.
-        (
-            "America/Sao_Paulo",
-            "2017-10-15T12:00:00Z",
-            ["2017-10-15T03:00:00Z", "2017-10-16T02:00:00Z"],
-        ),
-        (
-            "Asia/Beirut",
-            "2022-03-27T12:00:00Z",
-            ["2022-03-26T22:00:00Z", "2022-03-27T21:00:00Z"],
-        ),
+        "America/Sao_Paulo 2017-10-15T12:00:00Z 2017-10-15T03:00:00Z 2017-10-16T02:00:00Z",
+        "Asia/Beirut 2022-03-27T12:00:00Z 2022-03-26T22:00:00Z 2022-03-27T21:00:00Z",
         // Midnight occurs twice, and the day begins with the first one.
-        (
-            "America/Havana",
-            "2021-11-07T12:00:00Z",
-            ["2021-11-07T04:00:00Z", "2021-11-08T05:00:00Z"],
-        ),
+        "America/Havana 2021-11-07T12:00:00Z 2021-11-07T04:00:00Z 2021-11-08T05:00:00Z",
         // 29 December is followed by the 31st.
-        (
-            "Pacific/Apia",
-            "2011-12-30T09:59:59Z",
-            ["2011-12-29T10:00:00Z", "2011-12-30T10:00:00Z"],
-        ),
-        (
-            "Pacific/Apia",
-            "2011-12-30T10:00:00Z",
-            ["2011-12-30T10:00:00Z", "2011-12-31T10:00:00Z"],
-        ),
+        "Pacific/Apia 2011-12-30T09:59:59Z 2011-12-29T10:00:00Z 2011-12-30T10:00:00Z",
+        "Pacific/Apia 2011-12-30T10:00:00Z 2011-12-30T10:00:00Z 2011-12-31T10:00:00Z",
     ];
-    for (time_zone, at, expected) in cases {
-        assert_eq!(window(CalendarPeriod::Day, time_zone, at), expected, "{time_zone} {at}");
+    for case in cases {
+        let [time_zone, at, start, end] = case.split(' ').collect::<Vec<_>>().try_into().unwrap();
+        assert_eq!(
+            window(CalendarPeriod::Day, time_zone, at),
+            [start, end],
+            "{time_zone} {at}"
+        );
     }
 }
 
 #[test]
 fn months_have_28_to_31_days_and_weeks_begin_as_they_are_told_to() {
-    for (at, days) in [
-        ("2026-02-10", 28),
-        ("2024-02-10", 29),
-        ("2026-04-30", 30),
-        ("2026-12-31", 31),
-    ] {
+    let months = ["2026-02-10", "2024-02-10", "2026-04-30", "2026-12-31"];
+    for (at, days) in months.into_iter().zip(28..) {
         let [start, end, _] = borders(CalendarPeriod::MONTH, "UTC").near(moment(&format!("{at}T23:59:59Z")));
         assert_eq!(end - start, days * DAY, "{at}");
     }
     let expected = ["2026-02-28T23:00:00Z", "2026-03-31T22:00:00Z"];
-    assert_eq!(
-        window(CalendarPeriod::MONTH, "Europe/Berlin", "2026-02-28T23:00:00Z"),
-        expected
-    );
+    assert_eq!(window(CalendarPeriod::MONTH, "Europe/Berlin", expected[0]), expected);
 
-    let monday = CalendarPeriod::WEEK;
-    let sunday = CalendarPeriod::Week {
-        begins: Weekday::Sunday,
-    };
+    let begins = Weekday::Sunday;
+    let (monday, sunday) = (CalendarPeriod::WEEK, CalendarPeriod::Week { begins });
     // 2026-11-22 is a Sunday.
     for (period, at, expected) in [
         (monday, "2026-11-22T23:59:59Z", ["2026-11-16", "2026-11-23"]),
@@ -128,18 +92,12 @@ fn every_day_of_every_time_zone_begins_at_its_first_moment() {
         for change in changes.take_while(|change| *change < to) {
             for near in [change - 1, change] {
                 let [before, start, end, after, _] = days.around(near);
-                assert!(
-                    before < start && start <= near && near < end && end < after,
-                    "{name} {near}"
-                );
-                assert!(
-                    local(start - 1).date() < local(start).date(),
-                    "{name}: {}",
-                    local(start)
-                );
-                assert!(local(end).date() > local(start).date(), "{name}: {}", local(end));
-                let middle = start + (end - start) / 2;
-                assert_eq!(local(middle).date(), local(start).date(), "{name}: {}", local(middle));
+                let is_within = before < start && start <= near && near < end && end < after;
+                assert!(is_within, "{name} {near}");
+                let date = |moment| local(moment).date();
+                assert!(date(start - 1) < date(start), "{name}: {}", local(start));
+                assert!(date(end) > date(start), "{name}: {}", local(end));
+                assert_eq!(date(start + (end - start) / 2), date(start), "{name} {near}");
             }
         }
     }
@@ -189,10 +147,8 @@ fn windows_follow_each_other_from_the_first_moment_that_doubles_count_to_the_las
 fn a_time_zone_is_named_as_the_data_name_it() {
     let error = |name| Borders::find(CalendarPeriod::Day, name).unwrap_err();
     assert!(error("Mars/Olympus").starts_with(r#"time zone "Mars/Olympus" is not in the IANA time-zone data 20"#));
-    assert_eq!(
-        error("europe/berlin"),
-        r#"time zone "europe/berlin" is not canonical; use "Europe/Berlin""#
-    );
+    let canonical = r#"time zone "europe/berlin" is not canonical; use "Europe/Berlin""#;
+    assert_eq!(error("europe/berlin"), canonical);
     assert!(error("").starts_with(r#"time zone "" is not in"#));
     let find = || borders(CalendarPeriod::MONTH, "Europe/Berlin");
     assert!(std::ptr::eq(find(), find()), "computed once");
@@ -216,10 +172,8 @@ fn count([start, end]: Written<'_>) -> Count {
 /// Returns the used amount and its end that an instance with days in UTC reads from another instance's count.
 fn read(written: Written<'_>, last: &str, now: &str) -> (u64, String) {
     let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
-    let times = Times {
-        last: moment(last),
-        now: moment(now),
-    };
+    let (last, now) = (moment(last), moment(now));
+    let times = Times { last, now };
     let reading = calendar.read(&Box::new(count(written)), times, 0, 0);
     (reading.used, text(reading.end))
 }
@@ -269,10 +223,7 @@ fn what_a_clock_has_written_that_stood_later_belongs_to_now() {
         let calendar = Calendar::new(10, borders(CalendarPeriod::Day, "UTC"));
         let (mut count, now) = (Box::new(count(later)), moment(now));
         assert_eq!(text(calendar.empty_at(&count, now)), "2027-01-23T05:00:00Z");
-        let times = Times {
-            last: now,
-            now: now + 1,
-        };
+        let times = Times::since(now, 1);
         let reading = calendar.read(&count, times, 1, 0);
         calendar.charge(&mut count, times.now, reading, 1, None);
         let expected = (8, end.clone());
@@ -304,11 +255,11 @@ fn a_ledger_keeps_a_count_until_its_window_ends_without_the_calendar() {
 /// The lengths of counts fit the narrow layout, and a rounded beginning is in the same window as the exact one.
 #[test]
 fn the_beginning_of_a_count_is_rounded_within_its_window() {
-    let periods = [CalendarPeriod::Day, CalendarPeriod::WEEK, CalendarPeriod::MONTH];
-    for (period, zone) in periods
-        .into_iter()
-        .zip(["Australia/Lord_Howe", "Asia/Kathmandu", "America/St_Johns"])
-    {
+    for (period, zone) in [
+        (CalendarPeriod::Day, "Australia/Lord_Howe"),
+        (CalendarPeriod::WEEK, "Asia/Kathmandu"),
+        (CalendarPeriod::MONTH, "America/St_Johns"),
+    ] {
         let calendar = Calendar::new(10, borders(period, zone));
         for_many(1_000, |random| {
             let now = random.within(moment("1973-01-01T00:00:00Z")..moment("2100-01-01T00:00:00Z"));
@@ -316,10 +267,8 @@ fn the_beginning_of_a_count_is_rounded_within_its_window() {
             for now in [start, start + 1, now, end - 1] {
                 let mut count = Box::new(Count::default());
                 calendar.charge(&mut count, now, CalendarReading::default(), 1, None);
-                assert!(
-                    start <= count.start && count.start <= now && now - count.start < GRAIN,
-                    "{now}"
-                );
+                let is_rounded = start <= count.start && count.start <= now && now - count.start < GRAIN;
+                assert!(is_rounded, "{now}");
                 assert_eq!((count.end, (end - count.start) % GRAIN), (end, 0), "{now}");
             }
         });

@@ -165,18 +165,16 @@ fn an_unreadable_hop_behind_trusted_ones_leaves_the_client_unknown() {
             assert_client(&field, &[behind_a_client], Some(CLIENT));
         }
     }
+    let wide = "１.2.3.4".as_bytes();
     for garbage in [
         &b"\xff"[..],
         b"1.2.3.4\xff",
         b"\xd9\xa1.2.3.4",
-        "１.2.3.4".as_bytes(),
+        wide,
         b"\xc2\xa01.2.3.4",
     ] {
-        assert_client(
-            XForwardedFor,
-            &[[b"192.0.2.66, ", garbage, b", 10.0.0.3"].concat()],
-            None,
-        );
+        let line = [b"192.0.2.66, ", garbage, b", 10.0.0.3"].concat();
+        assert_client(XForwardedFor, &[line], None);
     }
     let long = format!("for=\"1.2.3.4:_{}\"", "a".repeat(100));
     assert_client(Forwarded, &[long], None);
@@ -305,12 +303,8 @@ fn quotes_of_a_client_and_of_a_proxy_make_no_hop_together() {
 #[test]
 fn at_most_32_hops_are_walked_and_the_last_of_them_is_no_client_that_is_believed() {
     for (field, name) in LISTS {
-        let trusted = |count: usize| {
-            (1..=count)
-                .rev()
-                .map(|hop| format!("{name}10.0.1.{hop}"))
-                .collect::<Vec<_>>()
-        };
+        let hop = |hop: usize| format!("{name}10.0.1.{hop}");
+        let trusted = |count: usize| (1..=count).rev().map(hop).collect::<Vec<_>>();
         let (last, client) = (Some("10.0.1.32"), format!("{name}{CLIENT}"));
         for (count, expected) in [(31, Some(CLIENT)), (32, last), (33, last), (200, last)] {
             let lines = [vec![client.clone()], trusted(count)].concat();
@@ -379,15 +373,12 @@ fn of_a_long_line_the_last_8_kib_are_looked_at() {
 
 #[test]
 fn ipv6_clients_are_grouped_by_their_64_and_ipv4_clients_not_at_all() {
-    let by_address = client_ip();
-    assert_eq!(
-        key(&by_address, "2001:db8:0:1::1"),
-        key(&by_address, "2001:db8:0:1:ffff:ffff:ffff:ffff")
-    );
-    assert_ne!(key(&by_address, "2001:db8:0:1::1"), key(&by_address, "2001:db8:0:2::1"));
-    assert_ne!(key(&by_address, "192.0.2.1"), key(&by_address, "192.0.2.2"));
-    assert_eq!(key(&by_address, "192.0.2.1"), Some(ip("192.0.2.1").to_partition_key()));
-    assert_ne!(key(&by_address, "192.0.2.1"), key(&by_address, "::192.0.2.1"));
+    let key_of = |peer| key(&client_ip(), peer);
+    assert_eq!(key_of("2001:db8:0:1::1"), key_of("2001:db8:0:1:ffff:ffff:ffff:ffff"));
+    assert_ne!(key_of("2001:db8:0:1::1"), key_of("2001:db8:0:2::1"));
+    assert_ne!(key_of("192.0.2.1"), key_of("192.0.2.2"));
+    assert_eq!(key_of("192.0.2.1"), Some(ip("192.0.2.1").to_partition_key()));
+    assert_ne!(key_of("192.0.2.1"), key_of("::192.0.2.1"));
 }
 
 #[test]
@@ -403,29 +394,14 @@ fn other_prefixes_group_more_or_fewer() {
 
 #[test]
 fn mistakes_are_found_by_the_check_and_named() {
-    for network in [
-        "10.0.0.0/99",
-        "10.0.0.0/33",
-        "::/129",
-        "10.0.0.0/",
-        "10.0.0.0/+8",
-        "10.0.0.0/8/8",
-        "10.0.0/8",
-        "localhost",
-        "",
-        " ::1",
-        "fe80::1%1",
-        "10.0.0.0/-1",
-    ] {
-        let error = client_ip()
-            .trusted_proxies(XForwardedFor, ["10.0.0.0/8", network, "bad too"])
-            .check()
-            .unwrap_err();
+    let networks = "10.0.0.0/99|10.0.0.0/33|::/129|10.0.0.0/|10.0.0.0/+8|10.0.0.0/8/8|10.0.0/8|localhost|| ::1|fe80::1%1|\
+                    10.0.0.0/-1";
+    for network in networks.split('|') {
+        let extractor = client_ip().trusted_proxies(XForwardedFor, ["10.0.0.0/8", network, "bad too"]);
+        let error = extractor.check().unwrap_err();
         assert_eq!(error.kind(), ConfigErrorKind::Key);
-        assert_eq!(
-            error.to_string(),
-            format!("key: trusted proxy {network:?} is not an IP address or network")
-        );
+        let message = format!("key: trusted proxy {network:?} is not an IP address or network");
+        assert_eq!(error.to_string(), message);
     }
     for (extractor, message) in [
         (client_ip().ipv4_prefix(0), "key: IPv4 prefix 0 is outside 1..=32"),
@@ -434,10 +410,7 @@ fn mistakes_are_found_by_the_check_and_named() {
         (client_ip().ipv6_prefix(129), "key: IPv6 prefix 129 is outside 1..=128"),
     ] {
         let error = extractor.check().unwrap_err();
-        assert_eq!(
-            (error.kind(), error.to_string()),
-            (ConfigErrorKind::Key, message.to_owned())
-        );
+        assert_eq!((error.kind(), &*error.to_string()), (ConfigErrorKind::Key, message));
     }
 }
 
@@ -451,25 +424,13 @@ fn a_list_with_a_mistake_trusts_nobody() {
 
 #[test]
 fn networks_and_bare_addresses_pass_the_check() {
-    for networks in [
-        &[][..],
-        &[
-            "10.0.0.0/8",
-            "::1",
-            "192.0.2.1",
-            "FD00::/8",
-            "0.0.0.0/1",
-            "::ffff:10.0.0.0/104",
-        ],
-    ] {
+    let networks = "10.0.0.0/8 ::1 192.0.2.1 FD00::/8 0.0.0.0/1 ::ffff:10.0.0.0/104";
+    for networks in [vec![], networks.split(' ').collect()] {
         assert!(client_ip().trusted_proxies(Forwarded, networks).check().is_ok());
     }
-    let lengths = [(1, 1), (32, 128)];
-    assert!(
-        lengths
-            .into_iter()
-            .all(|(v4, v6)| client_ip().ipv4_prefix(v4).ipv6_prefix(v6).check().is_ok())
-    );
+    for (v4, v6) in [(1, 1), (32, 128)] {
+        assert!(client_ip().ipv4_prefix(v4).ipv6_prefix(v6).check().is_ok());
+    }
 }
 
 #[test]
@@ -503,15 +464,11 @@ fn a_translated_address_is_the_ipv4_address_in_it() {
         let proxies = client_ip().trusted_proxies(XForwardedFor, [network]);
         seen(&proxies, peer, XForwardedFor, lines)
     };
-    assert_eq!(key(&client_ip(), "64:ff9b::192.0.2.1"), key(&client_ip(), "192.0.2.1"));
-    assert_ne!(
-        key(&client_ip(), "64:ff9b::192.0.2.1"),
-        key(&client_ip(), "64:ff9b::192.0.2.2")
-    );
-    assert_eq!(
-        client("64:ff9b::10.0.0.1", "10.0.0.0/8", &["64:ff9b::203.0.113.9"]),
-        Some(ip(CLIENT))
-    );
+    let key_of = |peer| key(&client_ip(), peer);
+    assert_eq!(key_of("64:ff9b::192.0.2.1"), key_of("192.0.2.1"));
+    assert_ne!(key_of("64:ff9b::192.0.2.1"), key_of("64:ff9b::192.0.2.2"));
+    let translated = client("64:ff9b::10.0.0.1", "10.0.0.0/8", &["64:ff9b::203.0.113.9"]);
+    assert_eq!(translated, Some(ip(CLIENT)));
     assert_eq!(client(PROXY, "64:ff9b::a00:0/104", &[CLIENT]), Some(ip(CLIENT)));
     // Local translation prefixes, 6to4 and Teredo remain IPv6.
     for address in [
@@ -584,9 +541,8 @@ fn a_second_list_of_proxies_replaces_the_first() {
 #[test]
 fn the_peer_is_taken_from_axum_unless_the_server_has_set_it() {
     let mut request = request::<&str>(None, XForwardedFor, &[]);
-    request
-        .extensions
-        .insert(axum::extract::ConnectInfo(SocketAddr::new(ip("192.0.2.1"), 1)));
+    let peer = SocketAddr::new(ip("192.0.2.1"), 1);
+    request.extensions.insert(axum::extract::ConnectInfo(peer));
     assert_eq!(client_ip().resolve(&request), Some(ip("192.0.2.1")));
     request.extensions.insert(PeerAddress(SocketAddr::new(ip(CLIENT), 1)));
     assert_eq!(client_ip().resolve(&request), Some(ip(CLIENT)));
@@ -689,20 +645,16 @@ fn of_two_forwarding_fields_only_the_named_one_is_read() {
 
 #[test]
 fn a_name_that_no_field_with_one_address_has_is_found_by_the_check() {
+    let list = |field| format!("contains a list of addresses; use `ForwardingField::{field}`");
     for (name, mistake) in [
-        ("x real ip", "\"x real ip\" is not a valid header name"),
-        ("", "\"\" is not a valid header name"),
-        (
-            "X-Forwarded-For",
-            "\"X-Forwarded-For\" contains a list of addresses; use `ForwardingField::XForwardedFor`",
-        ),
-        (
-            "FORWARDED",
-            "\"FORWARDED\" contains a list of addresses; use `ForwardingField::Forwarded`",
-        ),
+        ("x real ip", "is not a valid header name".to_owned()),
+        ("", "is not a valid header name".to_owned()),
+        ("X-Forwarded-For", list("XForwardedFor")),
+        ("FORWARDED", list("Forwarded")),
     ] {
         let extractor = trusting(SingleAddress(name.into()));
-        assert_eq!(extractor.check().unwrap_err().to_string(), format!("key: {mistake}"));
+        let error = extractor.check().unwrap_err().to_string();
+        assert_eq!(error, format!("key: {name:?} {mistake}"));
         // If a program ignores the error, no field is trusted.
         let client = seen(&extractor, PROXY, XForwardedFor, &["192.0.2.66"]);
         assert_eq!(client, Some(ip(PROXY)));

@@ -201,14 +201,8 @@ mod tests {
 
     fn store(max_partitions: usize) -> (Clock, MemoryStore) {
         let clock = Clock::manual(Timestamp::from_micros(1_000_000));
-        (
-            clock.clone(),
-            MemoryStore::builder()
-                .max_partitions(max_partitions)
-                .clock(clock)
-                .build()
-                .unwrap(),
-        )
+        let builder = MemoryStore::builder().max_partitions(max_partitions);
+        (clock.clone(), builder.clock(clock).build().unwrap())
     }
 
     fn acquire(store: &MemoryStore, policy: QuotaPolicy, user: u64, cost: u64) -> Outcome {
@@ -220,23 +214,14 @@ mod tests {
     const MINUTE: QuotaPolicy = QuotaPolicy::per_minute("minute", 60);
 
     #[test]
-    fn a_cap_of_zero_is_rejected() {
-        let error = MemoryStore::builder().max_partitions(0).build().unwrap_err();
-        assert_eq!(error.to_string(), "memory store: max_partitions must be at least 1");
-    }
-
-    #[test]
     fn a_flood_of_keys_never_exceeds_the_cap() {
         for cap in [1, 7, 1_000, 5_000] {
             let (_, store) = store(cap);
             for user in 0..20_000 {
                 assert_eq!(acquire(&store, MINUTE, user, 1), Outcome::Allowed);
             }
-            assert!(
-                (cap / 2..=cap).contains(&store.partitions()),
-                "{} of {cap}",
-                store.partitions()
-            );
+            let kept = store.partitions();
+            assert!((cap / 2..=cap).contains(&kept), "{kept} of {cap}");
         }
     }
 
@@ -251,20 +236,6 @@ mod tests {
             acquire(&store, MINUTE, user, 1);
         }
         assert!(store.partitions() < 1_500, "{}", store.partitions());
-    }
-
-    #[test]
-    fn a_full_shard_evicts_those_of_whose_quota_the_least_is_used() {
-        let (_, store) = store(100);
-        for user in 0..5 {
-            assert_eq!(acquire(&store, MINUTE, user, 60), Outcome::Allowed);
-        }
-        for user in 1_000..1_500 {
-            acquire(&store, MINUTE, user, 1);
-        }
-        for user in 0..5 {
-            assert_eq!(acquire(&store, MINUTE, user, 1), Outcome::Rejected, "user {user}");
-        }
     }
 
     #[test]

@@ -447,9 +447,8 @@ mod tests {
 
         fn level(&mut self, number: u64, is_visit: bool) -> Option<u64> {
             let level = |state: &mut PartitionState| state.levels().map(|(_, _, _, [level, ..])| level);
-            self.0
-                .with(self.1.hash_one(id(number)), id(number), is_visit, level)
-                .flatten()
+            let hash = self.1.hash_one(id(number));
+            self.0.with(hash, id(number), is_visit, level).flatten()
         }
 
         fn probes(&self, number: u64) -> usize {
@@ -481,12 +480,8 @@ mod tests {
             (0..4_096).for_each(|number| table.insert(key(number), NOW, state(&policies, 1)));
             for keys in [0..4_096, 1_000_000..1_004_096] {
                 let probes: Vec<usize> = keys.map(|number| table.probes(key(number))).collect();
-                let (sum, most) = (probes.iter().sum::<usize>(), probes.iter().max());
-                assert!(
-                    sum < 100 * probes.len() && most < Some(&1_000),
-                    "{} {most:?}",
-                    sum / probes.len()
-                );
+                let (usual, most) = (probes.iter().sum::<usize>() / probes.len(), probes.iter().max());
+                assert!(usual < 100 && most < Some(&1_000), "{usual} {most:?}");
             }
         }
     }
@@ -499,12 +494,8 @@ mod tests {
         let slots = table.0.slots.len();
         let later = Timestamp::from_micros(NOW.as_micros() + 1_000_000);
         for number in 1_000..3_000 {
-            let before = table.0.len();
-            table.insert(
-                number,
-                later,
-                state(&policies, if number < 1_050 { 2_000_000 } else { 1 }),
-            );
+            let (before, level) = (table.0.len(), if number < 1_050 { 2_000_000 } else { 1 });
+            table.insert(number, later, state(&policies, level));
             assert!(table.0.len() <= before + 1 && table.0.slots.len() == slots);
         }
         let mut kept = (1_000..1_050).map(|number| table.level(number, false));
@@ -580,10 +571,8 @@ mod tests {
             let mut table = Numbers::new(cap);
             (1..cap as u64).for_each(|number| table.insert(number, NOW, state(&policies, 3_000_000_000)));
             (100..200).for_each(|number| table.insert(number, NOW, state(&policies, 1_000)));
-            assert!(
-                (1..cap as u64).all(|number| table.level(number, false).is_some()),
-                "{cap}"
-            );
+            let mut kept = (1..cap as u64).map(|number| table.level(number, false));
+            assert!(kept.all(|level| level.is_some()), "{cap}");
             assert_eq!(table.0.len(), cap);
         }
     }
@@ -598,11 +587,8 @@ mod tests {
                 let level = sequence.within(1..9);
                 let hash = table.1.hash_one(id(number));
                 if sequence.below(3) == 0 {
-                    if let Some(index) = table
-                        .0
-                        .find(hash, id(number))
-                        .filter(|_| known.remove(&number).is_some())
-                    {
+                    let found = table.0.find(hash, id(number));
+                    if let Some(index) = found.filter(|_| known.remove(&number).is_some()) {
                         let hasher = table.1.clone();
                         table.0.remove(&|id| hasher.hash_one(id), index);
                     }

@@ -353,15 +353,22 @@ mod tests {
         assert_eq!(sizes(logs.into_iter().chain(plans(windows(1), 40)).collect()), [2, 41]);
     }
 
-    async fn ask(queue: Queue, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
+    fn queued(queue: &Queue, plan: Plan) -> (QueuedPlan, oneshot::Receiver<Acquired>) {
         let (answer, answered) = oneshot::channel();
+        let position = queue.sender.max_capacity() - queue.sender.capacity();
         let since = Instant::now();
         let waiting = QueuedPlan {
-            plan: plan.within(deadline),
+            plan,
             answer,
             since,
-            position: queue.sender.max_capacity() - queue.sender.capacity(),
+            position,
         };
+        (waiting, answered)
+    }
+
+    async fn ask(queue: Queue, plan: Plan, deadline: Duration) -> (Option<Acquired>, Duration) {
+        let since = Instant::now();
+        let (waiting, answered) = queued(&queue, plan.within(deadline));
         if queue.pace.is_too_slow_for(&waiting) {
             waiting.reject();
         } else {
@@ -371,7 +378,18 @@ mod tests {
         (answer, since.elapsed())
     }
 
-    async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Vec<(Option<Acquired>, Duration)> {
+    type Answers = Vec<(Option<Acquired>, Duration)>;
+
+    fn decided(answers: &Answers) -> usize {
+        let is_decided = |answer: &Option<Acquired>| matches!(answer, Some(Ok(_)));
+        answers.iter().filter(|(answer, _)| is_decided(answer)).count()
+    }
+
+    fn longest_of(answers: &Answers) -> Duration {
+        answers.iter().map(|(_, after)| *after).max().unwrap()
+    }
+
+    async fn load(server: &Server, per_milli: impl Fn(u64) -> usize, millis: u64) -> Answers {
         let (queue, plan) = (server.queue(), plan());
         let mut asked = Vec::new();
         for milli in 0..millis {
@@ -398,20 +416,13 @@ mod tests {
                 millis(from + (call as u64 * 7) % (to - from + 1))
             });
             let answers = load(&server, usual, 1_000).await;
-            let longest = answers.iter().map(|(_, after)| *after).max().unwrap();
-            assert!(
-                answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))),
-                "{to} ms"
-            );
+            let longest = longest_of(&answers);
+            assert_eq!(decided(&answers), answers.len(), "{to} ms");
             assert!(longest <= millis(to + 5), "{to} ms: {longest:?}");
             // At most one call per millisecond.
-            assert!(server.calls() <= 1_000, "{to} ms: {} calls", server.calls());
-            let distance = usize::try_from(to).unwrap();
-            assert!(
-                server.most_in_flight() <= 4 + distance,
-                "{to} ms: {}",
-                server.most_in_flight()
-            );
+            let (calls, in_flight) = (server.calls(), server.most_in_flight());
+            assert!(calls <= 1_000, "{to} ms: {calls} calls");
+            assert!(in_flight <= 4 + usize::try_from(to).unwrap(), "{to} ms: {in_flight}");
         }
     }
 
@@ -419,8 +430,8 @@ mod tests {
     async fn a_distant_server_is_asked_for_as_many_decisions_as_a_near_one() {
         let server = Server::new(usize::MAX >> 4, |_| millis(30));
         let answers = load(&server, |_| 30, 500).await;
-        let longest = answers.iter().map(|(_, after)| *after).max().unwrap();
-        assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
+        let longest = longest_of(&answers);
+        assert_eq!(decided(&answers), answers.len());
         assert!(longest <= millis(35), "{longest:?}");
         assert!(server.calls() <= 600, "{}", server.calls());
     }
@@ -430,25 +441,16 @@ mod tests {
         // The server executes one call per millisecond, so 32,000 decisions per second. The load is 50% higher.
         let server = Server::new(1, |_| millis(1));
         let answers = load(&server, |_| 48, 300).await;
-        let made = answers
-            .iter()
-            .filter(|(answer, _)| matches!(answer, Some(Ok(_))))
-            .count();
+        let made = decided(&answers);
         assert!(made >= 32 * 300 * 98 / 100, "{made} of {}", answers.len());
         let is_overloaded = |answer: &Acquired| {
             let error = answer.as_ref().err();
             error.is_none_or(|error| error.kind() == StoreErrorKind::Overloaded)
         };
-        assert!(
-            answers
-                .iter()
-                .all(|(answer, _)| answer.as_ref().is_some_and(is_overloaded))
-        );
-        assert!(
-            server.calls() <= made.div_ceil(32) * 11 / 10,
-            "{} for {made}",
-            server.calls()
-        );
+        let mut answers = answers.iter().map(|(answer, _)| answer.as_ref());
+        assert!(answers.all(|answer| answer.is_some_and(is_overloaded)));
+        let calls = server.calls();
+        assert!(calls <= made.div_ceil(32) * 11 / 10, "{calls} for {made}");
         assert!(server.most_in_flight() <= 6, "{}", server.most_in_flight());
     }
 
@@ -461,8 +463,7 @@ mod tests {
         });
         let (queue, plan) = (server.queue(), plan());
         let asked = (0..1_000).map(|_| ask(queue.clone(), plan.clone(), millis(10_000)));
-        let answers = join_all(asked).await;
-        assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
+        assert_eq!(decided(&join_all(asked).await), 1_000);
         assert!(server.most_in_flight() <= 64);
     }
 
@@ -470,8 +471,7 @@ mod tests {
     async fn a_burst_is_decided_to_its_end_and_not_taken_for_an_overload() {
         let server = Server::new(4, |_| millis(1));
         let answers = load(&server, |milli| if milli == 0 { 1_000 } else { 0 }, 50).await;
-        assert_eq!(answers.len(), 1_000);
-        assert!(answers.iter().all(|(answer, _)| matches!(answer, Some(Ok(_)))));
+        assert_eq!((answers.len(), decided(&answers)), (1_000, 1_000));
     }
 
     #[tokio::test(start_paused = true)]
@@ -480,13 +480,7 @@ mod tests {
         let (queue, plan) = (server.queue(), plan().within(DEADLINE));
         let mut answers = Vec::new();
         for _ in 0..1_500 {
-            let (answer, answered) = oneshot::channel();
-            let waiting = QueuedPlan {
-                plan: plan.clone(),
-                answer,
-                since: Instant::now(),
-                position: queue.sender.max_capacity() - queue.sender.capacity(),
-            };
+            let (waiting, answered) = queued(&queue, plan.clone());
             assert!(queue.sender.try_send(waiting).is_ok());
             answers.push(answered);
         }
@@ -504,13 +498,7 @@ mod tests {
         let server = Server::new(1, |_| millis(20));
         let queue = server.queue();
         let asked = (0..2_000).map(|_| {
-            let (answer, answered) = oneshot::channel();
-            let waiting = QueuedPlan {
-                plan: plan(),
-                answer,
-                since: Instant::now(),
-                position: 0,
-            };
+            let (waiting, answered) = queued(&queue, plan());
             assert!(queue.sender.try_send(waiting).is_ok());
             async { shared_answer(answered.await) }
         });
