@@ -1,7 +1,6 @@
 //! Requests through a layer on real servers, and what became of them.
 
 use std::{
-    convert::Infallible,
     future::Future,
     sync::{
         Arc,
@@ -12,34 +11,26 @@ use std::{
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use http::{Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::Full;
 use tokio::{
     task::JoinHandle,
     time::{sleep, timeout},
 };
-use tower::{ServiceExt, service_fn};
+use tower::ServiceExt;
 use tower_layer::Layer;
 use tower_quota::{Decision, Outcome, RateLimitBody, RateLimitLayer};
+
+use crate::{hello, request};
 
 /// Longer than anything in a test can take unless it hangs.
 pub const HANG: Duration = Duration::from_secs(30);
 
-async fn hello(_: Request<String>) -> Result<Response<Full<Bytes>>, Infallible> {
-    Ok(Response::new(Full::from("hello")))
-}
-
 /// Sends a request of this user through a layer whose key is the header `x-user-id`. A request that hangs fails the test,
 /// and so does one with a status that a user must not see.
 async fn send(layer: &RateLimitLayer, user: &str) -> Response<RateLimitBody<Full<Bytes>>> {
-    let request = Request::builder()
-        .header("x-user-id", user)
-        .body(String::new())
-        .unwrap();
-    let response = timeout(HANG, layer.layer(service_fn(hello)).oneshot(request))
-        .await
-        .expect("no request hangs")
-        .unwrap();
+    let sent = layer.layer(hello()).oneshot(request(user));
+    let response = timeout(HANG, sent).await.expect("no request hangs").unwrap();
     let expected = match outcome_of(&response) {
         Outcome::Allowed | Outcome::FailedOpen | Outcome::Unlimited => StatusCode::OK,
         Outcome::Rejected => StatusCode::TOO_MANY_REQUESTS,

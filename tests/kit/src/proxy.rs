@@ -2,7 +2,7 @@ use std::{
     hash::{BuildHasher, RandomState},
     net::Ipv4Addr,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
@@ -87,17 +87,23 @@ impl Mode {
 pub struct Proxy {
     port: u16,
     mode: watch::Sender<Mode>,
-    accepted: Arc<Mutex<Vec<Instant>>>,
-    ends_with_reset: Arc<AtomicBool>,
-    /// The number of connections left to reject.
-    rejecting: Arc<AtomicUsize>,
-    /// The bytes of replies left to drop.
-    losing: Arc<AtomicUsize>,
-    fault: Arc<Mutex<Option<ReplyFault>>>,
     /// The number of accepted connections that pass nothing on.
     silent: watch::Sender<usize>,
+    shared: Arc<Shared>,
     cut: mpsc::UnboundedSender<oneshot::Sender<()>>,
     task: JoinHandle<()>,
+}
+
+/// What a proxy and its connections share.
+#[derive(Debug, Default)]
+struct Shared {
+    accepted: Mutex<Vec<Instant>>,
+    ends_with_reset: AtomicBool,
+    /// The number of connections left to reject.
+    rejecting: AtomicUsize,
+    /// The bytes of replies left to drop.
+    losing: AtomicUsize,
+    fault: Mutex<Option<ReplyFault>>,
 }
 
 impl Proxy {
@@ -107,32 +113,20 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let (mode, mode_receiver) = watch::channel(Mode::Forward);
         let (cut, cut_receiver) = mpsc::unbounded_channel();
-        let accepted = Arc::default();
-        let ends_with_reset = Arc::default();
-        let rejecting = Arc::default();
-        let losing = Arc::default();
-        let fault = Arc::default();
         let (silent, silent_receiver) = watch::channel(0);
+        let shared = Arc::<Shared>::default();
         let serving = Serving {
             target_port,
             mode: mode_receiver,
-            accepted: Arc::clone(&accepted),
-            ends_with_reset: Arc::clone(&ends_with_reset),
-            rejecting: Arc::clone(&rejecting),
-            losing: Arc::clone(&losing),
-            fault: Arc::clone(&fault),
             silent: silent_receiver,
+            shared: Arc::clone(&shared),
         };
         let task = tokio::spawn(serving.run(listener, cut_receiver));
         Self {
             port,
             mode,
-            accepted,
-            ends_with_reset,
-            rejecting,
-            losing,
-            fault,
             silent,
+            shared,
             cut,
             task,
         }
@@ -153,24 +147,24 @@ impl Proxy {
 
     /// Closes the next `connections` connections as soon as they are accepted. The mode applies to later ones.
     pub fn reject_next(&self, connections: usize) {
-        self.rejecting.store(connections, Ordering::SeqCst);
+        self.shared.rejecting.store(connections, Ordering::SeqCst);
     }
 
     /// Drops the next `bytes` bytes of replies, across all connections, and forwards what follows. With 0, stops
     /// dropping.
     pub fn lose_replies(&self, bytes: usize) {
-        self.losing.store(bytes, Ordering::SeqCst);
+        self.shared.losing.store(bytes, Ordering::SeqCst);
     }
 
     /// Disturbs the next replies with a value of a connection, once. The first is held back until the second arrives.
     /// The replies to the commands that set a connection up have no value.
     pub fn disturb_replies(&self, fault: ReplyFault) {
-        *self.fault.lock().unwrap_or_else(PoisonError::into_inner) = Some(fault);
+        *lock(&self.shared.fault) = Some(fault);
     }
 
     /// Returns `true` if replies are still to be disturbed.
     pub fn is_disturbing(&self) -> bool {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        lock(&self.shared.fault).is_some()
     }
 
     /// The open connections stay open and pass nothing on any more. New ones work.
@@ -187,9 +181,9 @@ impl Proxy {
 
     /// Like [`Self::cut`], with a reset instead of an orderly close.
     pub async fn reset(&self) {
-        self.ends_with_reset.store(true, Ordering::SeqCst);
+        self.shared.ends_with_reset.store(true, Ordering::SeqCst);
         self.cut().await;
-        self.ends_with_reset.store(false, Ordering::SeqCst);
+        self.shared.ends_with_reset.store(false, Ordering::SeqCst);
     }
 
     /// The number of accepted connections, including rejected ones.
@@ -199,7 +193,7 @@ impl Proxy {
 
     /// When each connection was accepted.
     pub fn accepted(&self) -> Vec<Instant> {
-        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.shared.accepted).clone()
     }
 }
 
@@ -209,16 +203,16 @@ impl Drop for Proxy {
     }
 }
 
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[derive(Clone)]
 struct Serving {
     target_port: u16,
     mode: watch::Receiver<Mode>,
-    accepted: Arc<Mutex<Vec<Instant>>>,
-    ends_with_reset: Arc<AtomicBool>,
-    rejecting: Arc<AtomicUsize>,
-    losing: Arc<AtomicUsize>,
-    fault: Arc<Mutex<Option<ReplyFault>>>,
     silent: watch::Receiver<usize>,
+    shared: Arc<Shared>,
 }
 
 impl Serving {
@@ -228,13 +222,13 @@ impl Serving {
             tokio::select! {
                 Ok((client, _)) = listener.accept() => {
                     let number = {
-                        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut accepted = lock(&self.shared.accepted);
                         accepted.push(Instant::now());
                         accepted.len()
                     };
                     match *self.mode.borrow() {
                         Mode::Reject => {}
-                        _ if take(&self.rejecting, 1) > 0 => {}
+                        _ if take(&self.shared.rejecting, 1) > 0 => {}
                         Mode::Reset => client.set_zero_linger().unwrap(),
                         _ => _ = connections.spawn(self.clone().relay(client, number)),
                     }
@@ -253,7 +247,7 @@ impl Serving {
     async fn relay(self, client: TcpStream, number: usize) {
         let mut client = Connection {
             stream: client,
-            ends_with_reset: self.ends_with_reset,
+            proxy: Arc::clone(&self.shared),
         };
         let server = TcpStream::connect((Ipv4Addr::LOCALHOST, self.target_port)).await;
         // While replies are swallowed the client must not learn that the server is gone.
@@ -269,21 +263,13 @@ impl Serving {
         let (from_client, to_client) = client.stream.split();
         let (from_server, to_server) = server.split();
         let down = async {
-            copy(
-                from_server,
-                to_client,
-                Way::Replies,
-                &self.mode,
-                &self.losing,
-                &self.fault,
-            )
-            .await;
+            copy(from_server, to_client, Way::Replies, &self.mode, &self.shared).await;
             server_ended.await;
         };
-        let (nothing, no_fault) = (AtomicUsize::new(0), Mutex::default());
+        let undisturbed = Shared::default();
         let relayed = async {
             tokio::select! {
-                () = copy(from_client, to_server, Way::Requests, &self.mode, &nothing, &no_fault) => {}
+                () = copy(from_client, to_server, Way::Requests, &self.mode, &undisturbed) => {}
                 () = down => {}
             }
         };
@@ -299,28 +285,21 @@ impl Serving {
 /// A client's connection, and how it ends.
 struct Connection {
     stream: TcpStream,
-    ends_with_reset: Arc<AtomicBool>,
+    proxy: Arc<Shared>,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if self.ends_with_reset.load(Ordering::SeqCst) {
+        if self.proxy.ends_with_reset.load(Ordering::SeqCst) {
             let _ = self.stream.set_zero_linger();
         }
     }
 }
 
-async fn copy(
-    from: ReadHalf<'_>,
-    to: WriteHalf<'_>,
-    way: Way,
-    mode: &watch::Receiver<Mode>,
-    losing: &AtomicUsize,
-    fault: &Mutex<Option<ReplyFault>>,
-) {
+async fn copy(from: ReadHalf<'_>, to: WriteHalf<'_>, way: Way, mode: &watch::Receiver<Mode>, shared: &Shared) {
     let (queue, queued) = mpsc::channel(1_024);
     let read = async {
-        read(from, queue, way, mode, losing, fault).await;
+        read(from, queue, way, mode, shared).await;
         // Bytes in flight still arrive.
         std::future::pending().await
     };
@@ -335,15 +314,14 @@ async fn read(
     queue: mpsc::Sender<(Option<Instant>, Vec<u8>)>,
     way: Way,
     mode: &watch::Receiver<Mode>,
-    losing: &AtomicUsize,
-    fault: &Mutex<Option<ReplyFault>>,
+    Shared { losing, fault, .. }: &Shared,
 ) {
     let mut passed = 0;
     let mut buffer = [0; 4096];
     let mut held = Vec::new();
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let has_value = matches!(buffer[0], b'*' | b'$');
-        if !held.is_empty() || (has_value && fault.lock().unwrap_or_else(PoisonError::into_inner).is_some()) {
+        if !held.is_empty() || (has_value && lock(fault).is_some()) {
             held.extend_from_slice(&buffer[..length]);
             if let Some(bytes) = disturbed(&held, fault) {
                 held.clear();
@@ -383,7 +361,7 @@ fn disturbed(bytes: &[u8], fault: &Mutex<Option<ReplyFault>>) -> Option<Vec<u8>>
     read_reply(&mut rest, &mut first).ok()?;
     read_reply(&mut rest, &mut second).ok()?;
     // Another connection may have had the fault in the meantime.
-    let parts: &[&[u8]] = match fault.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    let parts: &[&[u8]] = match lock(fault).take() {
         Some(ReplyFault::Drop) => &[&second, rest],
         Some(ReplyFault::Double) => &[&first, &first, &second, rest],
         Some(ReplyFault::Swap) => &[&second, &first, rest],
