@@ -24,13 +24,25 @@ fn seconds(seconds: u64) -> Duration {
 /// N1, N2, N3, N4, N13: the examples of the draft.
 #[test]
 fn the_limits_of_the_examples_are_read_and_written_letter_by_letter() {
-    let examples = "limit=100, remaining=50, reset=5|limit=10, remaining=0, reset=10|limit=10, remaining=1, reset=7|\
-        limit=1, remaining=1, reset=36000|limit=10000, remaining=10000, reset=10|limit=100, remaining=0, reset=50|\
-        limit=100, remaining=0, reset=48|limit=5000, remaining=100, reset=36000|limit=100, remaining=60, reset=58|\
-        limit=100, remaining=20, reset=56|limit=100, remaining=0, reset=5|limit=100, remaining=99, reset=50|\
-        limit=10, remaining=9, reset=50|limit=0, remaining=0, reset=20|limit=15, remaining=15, reset=40|\
-        limit=10, reset=1|limit=12, remaining=6, reset=1";
-    for value in examples.split('|') {
+    let examples = "\
+        limit=100, remaining=50, reset=5
+        limit=10, remaining=0, reset=10
+        limit=10, remaining=1, reset=7
+        limit=1, remaining=1, reset=36000
+        limit=10000, remaining=10000, reset=10
+        limit=100, remaining=0, reset=50
+        limit=100, remaining=0, reset=48
+        limit=5000, remaining=100, reset=36000
+        limit=100, remaining=60, reset=58
+        limit=100, remaining=20, reset=56
+        limit=100, remaining=0, reset=5
+        limit=100, remaining=99, reset=50
+        limit=10, remaining=9, reset=50
+        limit=0, remaining=0, reset=20
+        limit=15, remaining=15, reset=40
+        limit=10, reset=1
+        limit=12, remaining=6, reset=1";
+    for value in examples.lines().map(str::trim) {
         assert_eq!(limit(value).to_string(), value);
         assert_eq!(limit(value).to_header_value(), value);
     }
