@@ -49,12 +49,10 @@ pub(super) struct Unacknowledged<'a> {
     partition: PartitionId,
 }
 
-pub(super) enum Next<'a> {
-    Nothing,
-    /// Must be written before the [`WriteLock`] is dropped, because later calls assume that it was.
-    Settlement(UnsentSettlement, Unacknowledged<'a>, WriteLock<'a>),
-    BlockedRelease,
-}
+/// Must be written before the [`WriteLock`] is dropped, because later calls assume that it was.
+type Next<'a> = (UnsentSettlement, Unacknowledged<'a>, WriteLock<'a>);
+
+pub(super) struct BlockedRelease;
 
 #[must_use = "others may write when this is dropped"]
 pub(super) struct WriteLock<'a>(#[allow(dead_code, reason = "held for its `Drop`")] MutexGuard<'a, Partitions>);
@@ -102,20 +100,24 @@ impl Order {
         unsent.collect()
     }
 
-    pub(super) fn next(&self, partition: PartitionId, may_release: bool) -> Next<'_> {
+    pub(super) fn next(&self, partition: PartitionId, may_release: bool) -> Result<Option<Next<'_>>, BlockedRelease> {
         let mut partitions = self.partitions.lock();
         let Some(settlements) = partitions.get_mut(&partition) else {
-            return Next::Nothing;
+            return Ok(None);
         };
         if !may_release && settlements.unsent.front().is_some_and(|unsent| unsent.releases) {
-            return Next::BlockedRelease;
+            return Err(BlockedRelease);
         }
         let Some(unsent) = settlements.unsent.pop_front() else {
-            return Next::Nothing;
+            return Ok(None);
         };
         settlements.sent += 1;
         let order = self;
-        Next::Settlement(unsent, Unacknowledged { order, partition }, WriteLock(partitions))
+        Ok(Some((
+            unsent,
+            Unacknowledged { order, partition },
+            WriteLock(partitions),
+        )))
     }
 
     pub(super) fn cancel_next(&self, partition: PartitionId) -> Option<UnsentSettlement> {

@@ -21,7 +21,7 @@ use super::{
     engine::{Engine, Job},
     keyspace::Key,
     net::{Lane, store_error},
-    order::{Next, Settled, SettlementReply, UnsentSettlement},
+    order::{BlockedRelease, Settled, SettlementReply, UnsentSettlement},
     script::{Call, Reply, note_readings},
     server::Server,
 };
@@ -153,9 +153,9 @@ impl Server {
         let mut not_renewing = None;
         let (unsent, unacknowledged, write_lock) = loop {
             match self.order.next(partition, not_renewing.is_some()) {
-                Next::Settlement(unsent, unacknowledged, write_lock) => break (unsent, unacknowledged, write_lock),
-                Next::BlockedRelease => {}
-                Next::Nothing => return Ok(()),
+                Ok(Some(next)) => break next,
+                Ok(None) => return Ok(()),
+                Err(BlockedRelease) => {}
             }
             // A renewal in progress would acquire the released slots again.
             not_renewing = Some(self.renewing.lock().await);
