@@ -66,7 +66,7 @@ impl ResponseFields {
         Told {
             limits: limits.filter(|limit| limit.policy != usize::MAX).collect(),
             violated,
-            wait: wait.map(|exact| wait_shown(exact, jitter, &all)),
+            wait: wait.map(|exact| wait_shown(exact, jitter)),
             is_due: match (self.form, self.emit_when) {
                 (Form::None, _) => false,
                 (_, EmitWhen::Always) => true,
@@ -227,10 +227,7 @@ fn have_same_unit(policy: &QuotaPolicy, other: &QuotaPolicy) -> bool {
     own == other || (content(own) && content(other))
 }
 
-fn wait_shown(exact: Duration, jitter: u64, all: &[Shown<'_>]) -> (Duration, u64) {
-    let wait = retry_seconds(exact).saturating_add(jitter);
-    let violated = all.iter().filter(|(_, limit)| limit.is_violated);
-    let told = violated.filter_map(|(_, limit)| limit.reset).fold(wait, u64::max);
-    let is_exact = retry_seconds(exact) == told;
-    (if is_exact { exact } else { Duration::from_secs(told) }, told)
+fn wait_shown(exact: Duration, jitter: u64) -> (Duration, u64) {
+    let told = retry_seconds(exact).saturating_add(jitter);
+    (if jitter == 0 { exact } else { Duration::from_secs(told) }, told)
 }
