@@ -51,7 +51,7 @@ async fn reduced_capacity_lowers_quotas_shows_them_and_rejects_with_503() {
     assert_eq!((rejected.code(), problem(&rejected)), (503, expected));
     assert_eq!(rejected.fields(TOLD), [exhausted[0], exhausted[1], "3600"]);
     load.set(Capacity::full());
-    // What was used stays used.
+    // Used units stay used.
     let later = take(&layer, 1).await;
     assert_eq!(
         later.fields(TOLD),

@@ -38,7 +38,8 @@ async fn the_numbers_of_draft_06_have_no_parameters() {
         let answer = take(&scene.layer(fields, [policy()]), 2).await;
         assert!(answer.field("ratelimit-policy").contains(";acme-burst=7"));
         for number in answer.fields(DRAFT06) {
-            assert!(number.parse::<u64>().is_ok(), "{number:?}");
+            let is_digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+            assert!(is_digits, "{number:?}");
         }
         scene.wait(60);
     }

@@ -13,7 +13,7 @@ use super::*;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fields/response_fields/golden.txt");
 
-/// The names of the dialects, and last that of none.
+/// The names of the dialects. The last one writes no fields.
 const NAMES: [&str; 8] = [
     "draft-11",
     "draft-11 and 06",
@@ -39,7 +39,7 @@ const OPTIONS: [(&str, Change); 3] = [
     ("rate cap", |fields| fields.within_rate()),
 ];
 
-/// Whether an option leaves out this field of the response to a request with this outcome.
+/// Returns `true` if an option omits this field from the response to a request with this outcome.
 type Omission = fn(&str, &str) -> bool;
 
 const OMISSIONS: [(Change, Omission); 4] = [

@@ -367,7 +367,7 @@ async fn a_rejection_that_a_cache_could_store_says_not_to() {
 
     let builder = Scene::new().builder([minute(1)]);
     let layer = builder.rejection_status(StatusCode::NOT_FOUND).build().unwrap();
-    // What passes is not ours.
+    // The responses of the inner service are not changed.
     for expected in ["", "no-store"] {
         assert_eq!(take(&layer, 1).await.field("cache-control"), expected);
     }

@@ -94,7 +94,7 @@ pub struct Proxy {
     task: JoinHandle<()>,
 }
 
-/// What a proxy and its connections share.
+/// The state that a proxy shares with its connections.
 #[derive(Debug, Default)]
 struct Shared {
     accepted: Mutex<Vec<Instant>>,

@@ -1,4 +1,4 @@
-/// The rows of a table, whose cells are separated by bars. A row that ends with a bar goes on in the next line.
+/// Parses a table with cells separated by `|`. A row that ends with `|` continues on the next line.
 pub fn rows<const CELLS: usize>(table: &str) -> Vec<[String; CELLS]> {
     let table = table.replace("|\n", "|");
     let rows = table.lines().map(str::trim).filter(|row| !row.is_empty());

@@ -157,7 +157,7 @@ fn rules_that_no_layer_could_carry_out_are_found_without_a_layer() {
         (document(Rules::new()), "policies: at least one is required"),
         (
             too_large,
-            "roll_out: policy \"minute\": quota 18446744073709551615 is outside 0..=9999999",
+            "roll_out: policy \"minute\": quota 18446744073709551615 is outside 0..=999999999999999",
         ),
         (network("203.0.113.0/33"), wrong_network),
     ] {
@@ -177,21 +177,17 @@ fn what_the_format_cannot_express_is_not_written() {
     let half = QuotaPolicy::new("half", 1, Duration::from_millis(1_500));
     let token = minute(1).with_extension("acme-x", token);
     let unit = minute(1).with_unit("a name of more than 24 characters");
-    for (version, policy, expected) in [
-        (1, half, "policy \"half\": window 1.5s is not a whole number of seconds"),
+    for (policy, expected) in [
+        (half, "policy \"half\": window 1.5s is not a whole number of seconds"),
         (
-            1,
             token,
             "policy \"minute\": extension \"acme-x\": sugar cannot be serialized",
         ),
-        (1, unit, "has more than 24 characters"),
-        (
-            0,
-            minute(1),
-            "rules document: version 0 is outside 1..=9007199254740991",
-        ),
+        (unit, "has more than 24 characters"),
     ] {
-        let error = error(version, policy).to_string();
+        let error = error(1, policy).to_string();
         assert!(error.contains(expected), "{error}");
     }
+    let version = error(0, minute(1)).to_string();
+    assert_eq!(version, "rules document: version 0 is outside 1..=9007199254740991");
 }

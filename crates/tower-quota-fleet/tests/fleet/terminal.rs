@@ -64,8 +64,8 @@ impl Terminal {
         }
     }
 
-    /// Types lines, each of which has its exit code before it, and behind `=>` a part of what it prints. Returns all of
-    /// what they print.
+    /// Types each line, which follows its expected exit code, and asserts that it prints the text after `=>`. Returns
+    /// the whole output.
     async fn carries_out(&self, lines: &str) -> String {
         let mut all = String::new();
         for line in lines.replace("\n | ", r"\n").trim().lines() {

@@ -10,7 +10,7 @@ use super::*;
 /// Name, quota, remaining units, and milliseconds until the reset.
 type Told = (Option<&'static str>, Option<u64>, Option<u64>, Option<u64>);
 
-/// What a client reads from a response.
+/// Reads the fields of a response.
 fn read(profile: &Profile, status: u16, fields: &str) -> Advice {
     let caps = Caps::new(seconds(86_400), 1_000_000).unwrap();
     let status = StatusCode::from_u16(status).unwrap();
